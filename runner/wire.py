@@ -1,0 +1,144 @@
+"""Request and response types: the wire, as an existing control plane of the Piston family speaks it.
+
+Types only. msgspec checks shapes and ranges while it decodes; what needs knowledge of runtimes,
+paths or ceilings is checked in `execution.request`. Unknown fields are ignored. Times in ms,
+sizes in bytes.
+"""
+
+from __future__ import annotations
+
+from typing import Annotated, Literal
+
+import msgspec
+from msgspec import Meta, Struct
+
+Milliseconds = Annotated[int, Meta(ge=0, le=86_400_000)]
+Bytes = Annotated[int, Meta(ge=0, le=1 << 50)]
+Label = Annotated[str, Meta(min_length=1, max_length=1024)]
+
+
+class RequestFile(Struct, frozen=True, kw_only=True):
+    """One of `files`: inline (`content`) or by reference (`id` and `storage_session_id`)."""
+
+    name: str | None = None
+    content: str | None = None
+    encoding: Literal["utf8", "base64", "hex"] = "utf8"
+    id: Label | None = None
+    storage_session_id: Label | None = None
+    input_cache_key: Annotated[str, Meta(pattern=r"^[0-9a-f]{64}$")] | None = None
+    entity_id: str | None = None
+
+
+class ExecuteRequest(Struct, frozen=True, kw_only=True):
+    """Body of POST /execute (Piston v2)."""
+
+    language: Annotated[str, Meta(min_length=1, max_length=64)]
+    version: Annotated[str, Meta(min_length=1, max_length=64)] = "*"
+    files: Annotated[list[RequestFile], Meta(min_length=1)]
+    args: list[str] = []
+    stdin: str = ""
+    env_vars: dict[str, str] = {}
+    run_timeout: Milliseconds | None = None
+    compile_timeout: Milliseconds | None = None
+    run_cpu_time: Milliseconds | None = None
+    compile_cpu_time: Milliseconds | None = None
+    run_memory_limit: Bytes | None = None
+    compile_memory_limit: Bytes | None = None
+    session_id: Label | None = None
+    output_session_id: Label | None = None
+
+
+class Outcome(Struct, frozen=True, kw_only=True):
+    """What ended a stage, decided from typed facts. `evidence` holds the facts it rests on."""
+
+    kind: str
+    fault: Literal["none", "user", "limit", "infrastructure"]
+    retryable: bool
+    evidence: dict[str, int | str | bool | None]
+
+
+class Stage(Struct, frozen=True, kw_only=True):
+    """One of `compile` and `run`. `memory` is the peak in bytes; times in ms; all measured."""
+
+    stdout: str
+    stderr: str
+    output: str
+    code: int | None
+    signal: str | None
+    status: Literal["RE", "SG", "TO", "OL", "EL", "XX"] | None
+    message: str | None
+    memory: int
+    cpu_time: int
+    wall_time: int
+    truncated: bool
+    outcome: Outcome
+
+
+class ResultFile(Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """A file the client gets: its bytes in `content`, in base64 where they are not UTF-8."""
+
+    id: str
+    name: str
+    storage_session_id: str
+    size: int
+    mode: int
+    sha256: str
+    content: str | None = None
+    encoding: Literal["utf8", "base64"] | None = None
+
+
+class SkippedFile(Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """A file the client does not get with this result, why, and where it can be fetched."""
+
+    name: str
+    reason: str
+    size: int | None = None
+    href: str | None = None
+
+
+class ExecuteResult(Struct, frozen=True, kw_only=True):
+    """Body of a 200 from POST /execute."""
+
+    language: str
+    version: str
+    session_id: str
+    run: Stage
+    files: list[ResultFile]
+    skipped: list[SkippedFile]
+    compile: Stage | msgspec.UnsetType = msgspec.UNSET
+
+
+class RuntimeInfo(Struct, frozen=True, kw_only=True):
+    """A row of GET /runtimes."""
+
+    language: str
+    version: str
+    aliases: list[str]
+    compiled: bool
+    limits: dict[str, int]
+
+
+class FileInfo(Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """A row of GET /session/files. `mtime` in ns since the epoch."""
+
+    path: str
+    size: int
+    mode: int
+    mtime: int
+    sha256: str | None = None
+
+
+class FileList(Struct, frozen=True, kw_only=True):
+    """Body of GET /session/files; `truncated` when there are more files than are listed."""
+
+    files: list[FileInfo]
+    truncated: bool
+
+
+class Restored(Struct, frozen=True, kw_only=True):
+    """Body of a 200 from POST /session/restore."""
+
+    entries: int
+    bytes: int
+    status: Literal["restored"] = "restored"
+    dir: Literal["session"] = "session"
