@@ -12,8 +12,8 @@ from typing import Annotated, Literal
 import msgspec
 from msgspec import Meta, Struct
 
-Milliseconds = Annotated[int, Meta(ge=0, le=86_400_000)]
-Bytes = Annotated[int, Meta(ge=0, le=1 << 50)]
+Milliseconds = Annotated[int, Meta(ge=1, le=86_400_000)]
+Bytes = Annotated[int, Meta(ge=1, le=1 << 50)]
 Label = Annotated[str, Meta(min_length=1, max_length=1024)]
 
 
