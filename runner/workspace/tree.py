@@ -4,9 +4,8 @@ Root works here on names that the session's user can change at any moment. So no
 each operation takes `parts`, goes down without following a link (`descent`) and then acts on one
 name in one open directory. Symlinks are seen, moved and removed, never followed.
 
-Failures are `OSError` with the kernel's errno (ELOOP or ENOTDIR where a link or file stands in the
-way), `descent.NotRegularError`, or `treewalk.TooManyEntriesError`. Everything is synchronous; a `Tree` may be
-used from several threads at once.
+Failures are `OSError` with the kernel's errno (ELOOP, ENOTDIR: a link or file stands in the way),
+`NotRegularError` or `TooManyEntriesError`. All is synchronous; several threads may use one `Tree`.
 """
 
 from __future__ import annotations
@@ -14,15 +13,14 @@ from __future__ import annotations
 import errno
 import os
 from collections.abc import Iterable, Iterator
-from typing import Self
 
 from runner.workspace import descent, removal, syscalls, treewalk
 from runner.workspace.descent import NotRegularError, Parts
 from runner.workspace.treewalk import Entry, Kind, TooManyEntriesError
 
-__all__ = ["Entry", "Kind", "NotRegularError", "Parts", "TooManyEntriesError", "Tree"]
+__all__ = ["Entry", "Kind", "NotRegularError", "Parts", "TooManyEntriesError", "Tree", "write_all"]
 
-#: How often a name is fought over with someone who keeps putting something else there.
+#: How often a name is fought for with someone who keeps putting something else there.
 CONTEST_TRIES = 1000
 
 # What rename says when file and directory would replace each other, or a directory is not empty.
@@ -36,10 +34,10 @@ class Tree:
     def __init__(self, fd: int) -> None:
         self._fd = fd
 
-    @classmethod
-    def open(cls, trusted_path: str) -> Self:
+    @staticmethod
+    def open(trusted_path: str) -> Tree:
         """The root of a tree, by a path from the settings: never one from a request."""
-        return cls(os.open(trusted_path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC))
+        return Tree(os.open(trusted_path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC))
 
     def fileno(self) -> int:
         """The descriptor, still owned by the tree."""
@@ -51,7 +49,7 @@ class Tree:
             os.close(self._fd)
             self._fd = -1
 
-    def __enter__(self) -> Self:
+    def __enter__(self) -> Tree:
         return self
 
     def __exit__(self, *_: object) -> None:
@@ -87,7 +85,7 @@ class Tree:
     # Files
 
     def open_file(self, parts: Parts) -> int:
-        """A reading descriptor of a regular file; `NotRegularError` for anything else. Never blocks."""
+        """A reading descriptor of a regular file, else `NotRegularError`. Never blocks."""
         with descent.parent_of(self._fd, parts) as (fd, name):
             return descent.open_regular(fd, name)
 
@@ -101,13 +99,13 @@ class Tree:
     ) -> os.stat_result:
         """A new file with these bytes; removed again if not all of them could be written.
 
-        It gets its owner and mode last, by its descriptor, when it is whole.
+        It gets its owner and mode when it is whole.
         """
         with descent.parent_of(self._fd, parts) as (dir_fd, name):
             fd = os.open(name, _NEW, 0o600, dir_fd=dir_fd)
             try:
                 for chunk in chunks:
-                    _write_all(fd, chunk)
+                    write_all(fd, chunk)
                 _give(fd, uid, gid, mode)
                 return os.fstat(fd)
             except BaseException:
@@ -135,9 +133,8 @@ class Tree:
     def move(self, parts: Parts, target: Tree, target_parts: Parts) -> None:
         """Moves the entry at `parts` into place in `target`, whatever stands there.
 
-        A squatter that a rename does not replace (a directory) changes places with the entry and is
-        removed from *this* tree, which only root can reach: nobody can keep it from going away.
-        The parent in `target` must be there; see `ensure_dirs`.
+        A directory in the way changes places with the entry and is removed from *this* tree, where
+        only root gets at it. The parent in `target` must be there (`ensure_dirs`).
         """
         with (
             descent.parent_of(self._fd, parts) as (fd, name),
@@ -190,7 +187,7 @@ class Tree:
         """Removes everything in the tree and keeps its root."""
         removal.clear(self._fd)
 
-    # Looking, and metadata
+    # Looking and metadata
 
     def walk(
         self, *, max_depth: int | None = None, max_entries: int | None = None
@@ -233,8 +230,10 @@ class Tree:
         """Owner and mode of the root itself."""
         _give(self._fd, uid, gid, mode)
 
-    def fsync(self, parts: Parts) -> None:
-        """Writes one file or directory to the disk; `sync` does the whole file system."""
+    def fsync(self, parts: Parts = ()) -> None:
+        """Writes one file or directory to the disk; with no parts, the root."""
+        if not parts:
+            return os.fsync(self._fd)
         with descent.parent_of(self._fd, parts) as (fd, name):
             entry_fd = os.open(name, descent.READ, dir_fd=fd)
         try:
@@ -296,7 +295,8 @@ def _give(fd: int, uid: int, gid: int, mode: int) -> None:
     os.fchmod(fd, mode)
 
 
-def _write_all(fd: int, chunk: bytes) -> None:
+def write_all(fd: int, chunk: bytes) -> None:
+    """Writes all of it: a write near a full disk may take only a part before ENOSPC comes."""
     view = memoryview(chunk)
     while view:
         view = view[os.write(fd, view) :]

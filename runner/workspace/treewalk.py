@@ -173,8 +173,6 @@ def _leave(root_fd: int, stack: list[_Frame]) -> None:
             stack[-1].fd = _reopen(root_fd, done, stack[-1])
             if stack[-1].fd is None:
                 stack[-1].names = iter(())
-                # Its own parent is found from the root then: there is no descriptor to go up from.
-                done.close()
     finally:
         done.close()
 

@@ -1,0 +1,152 @@
+"""Fingerprints: when a file counts as unchanged, so that its bytes need not be read again.
+
+ctime is what decides: every change of content, mode, owner or name sets it from the kernel's clock,
+and no call lets a program choose it (utimes sets atime and mtime only). size, inode and mode are
+compared as well. mtime is carried for those who show it, never compared.
+
+ctime has two blind spots, and each has its rule here:
+
+1. *The same tick.* Before Linux 6.13 ctime moves only with the timer tick, 1 to 10 ms. A file that
+   was hashed in the tick in which it was written can be written once more in that tick: other
+   bytes, same fingerprint. (git calls such index entries racy.) So a hash is remembered only if
+   ctime lay at least `RACY_NS` before the moment the reading *began*: any later write then falls
+   into a later tick. A ctime in the future, after the clock was set back, is racy too.
+2. *Shared mappings.* A write through MAP_SHARED sets ctime when the page is first touched, not at
+   each store; on tmpfs a page that was read first need not set it at all. Such stores are only
+   possible while the process lives. So whoever hashes while a jail of the session is alive uses a
+   cache of its own, or none.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import threading
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from runner.workspace.descent import Parts
+
+#: Twice the coarsest tick that Linux is built with (HZ=100).
+RACY_NS = 20_000_000
+_READ_BYTES = 1 << 20
+
+
+class ChangedWhileReadError(Exception):
+    """The file changed while it was read, or is not what it was said to be."""
+
+
+@dataclass(frozen=True, slots=True)
+class Fingerprint:
+    """What lstat says of one file. Equal fingerprints: unchanged, within the rules above."""
+
+    mode: int
+    ino: int
+    size: int
+    mtime_ns: int
+    ctime_ns: int
+
+    @classmethod
+    def of(cls, status: os.stat_result) -> Fingerprint:
+        """From lstat or fstat."""
+        return cls(
+            status.st_mode, status.st_ino, status.st_size, status.st_mtime_ns, status.st_ctime_ns
+        )
+
+    def __eq__(self, other: object) -> bool:
+        if not isinstance(other, Fingerprint):
+            return NotImplemented
+        return (self.ctime_ns, self.size, self.ino, self.mode) == (
+            other.ctime_ns,
+            other.size,
+            other.ino,
+            other.mode,
+        )
+
+    def __hash__(self) -> int:
+        return hash((self.ctime_ns, self.size, self.ino, self.mode))
+
+
+@dataclass(frozen=True, slots=True)
+class Hashed:
+    """The SHA-256 (hex) of a file, the fingerprint it had, and when its reading began (ns)."""
+
+    fingerprint: Fingerprint
+    sha256: str
+    began_ns: int
+
+    @property
+    def racy(self) -> bool:
+        """Whether a later write could leave the same fingerprint behind."""
+        return self.fingerprint.ctime_ns > self.began_ns - RACY_NS
+
+
+def hash_file(fd: int, *, clock_ns: Callable[[], int] = time.time_ns) -> Hashed:
+    """Reads an open regular file from its start, as far as it reached when the reading began.
+
+    Raises `ChangedWhileReadError` if it changed meanwhile. A file that grows without end is not
+    followed: no more is read than its size, and one byte.
+    """
+    began_ns = clock_ns()
+    before = Fingerprint.of(os.fstat(fd))
+    digest = hashlib.sha256()
+    offset = 0
+    while offset <= before.size:
+        chunk = os.pread(fd, min(_READ_BYTES, before.size + 1 - offset), offset)
+        if not chunk:
+            break
+        digest.update(chunk)
+        offset += len(chunk)
+    if offset != before.size or Fingerprint.of(os.fstat(fd)) != before:
+        raise ChangedWhileReadError
+    return Hashed(before, digest.hexdigest(), began_ns)
+
+
+class HashCache:
+    """Path → fingerprint and hash. Bounded; may be used from several threads.
+
+    When it is full nothing is added until `sweep` has dropped what was not asked for: with a sorted
+    walk over more files than it holds, replacing the oldest would never find anything again.
+    """
+
+    def __init__(self, *, max_entries: int = 65_536) -> None:
+        self._max_entries = max_entries
+        self._entries: dict[Parts, tuple[Fingerprint, str]] = {}
+        self._asked: set[Parts] = set()
+        self._lock = threading.Lock()
+
+    def get(self, parts: Parts, fingerprint: Fingerprint) -> str | None:
+        """The hash of the file at `parts` if it is unchanged."""
+        with self._lock:
+            known = self._entries.get(parts)
+            if known is None or known[0] != fingerprint:
+                return None
+            self._asked.add(parts)
+            return known[1]
+
+    def put(self, parts: Parts, hashed: Hashed) -> None:
+        """Remembers a hash, unless it was made too soon after the file's last change."""
+        with self._lock:
+            if hashed.racy:
+                self._entries.pop(parts, None)
+            elif parts in self._entries or len(self._entries) < self._max_entries:
+                self._entries[parts] = (hashed.fingerprint, hashed.sha256)
+                self._asked.add(parts)
+
+    def sweep(self) -> None:
+        """Drops what was neither found nor added since the last sweep: files that are gone."""
+        with self._lock:
+            self._entries = {
+                parts: self._entries[parts] for parts in self._asked & self._entries.keys()
+            }
+            self._asked.clear()
+
+    def clear(self) -> None:
+        """Forgets everything: the workspace was replaced."""
+        with self._lock:
+            self._entries.clear()
+            self._asked.clear()
+
+    def __len__(self) -> int:
+        return len(self._entries)

@@ -1,0 +1,229 @@
+"""What of priming touches the disk: survey, stage and place. What to do is `priming.plan`'s."""
+
+from __future__ import annotations
+
+import errno
+import hashlib
+import os
+import secrets
+import stat
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass
+
+from runner.errors import InputUnavailable, InsufficientStorage
+from runner.workspace import syscalls
+from runner.workspace.descent import NotRegularError, Parts
+from runner.workspace.fingerprint import (
+    ChangedWhileReadError,
+    Fingerprint,
+    HashCache,
+    hash_file,
+)
+from runner.workspace.paths import SafePath
+from runner.workspace.priming import (
+    READ_ONLY_MODE,
+    WRITABLE_MODE,
+    Action,
+    Inline,
+    Input,
+    Present,
+    Primed,
+    Staged,
+    Step,
+    Stored,
+    supersede,
+)
+from runner.workspace.tree import Tree, write_all
+
+_FULL = (errno.ENOSPC, errno.EDQUOT)
+_CANNOT_CLONE = (errno.EOPNOTSUPP, errno.EXDEV, errno.EINVAL, errno.ENOTTY)
+_COPY_BYTES = 1 << 20
+
+
+@dataclass(frozen=True, slots=True)
+class Staging:
+    """Files that are ready to be moved into place: step → where it is below the staging tree."""
+
+    tree: Tree
+    root: Parts
+    ready: tuple[tuple[Step, Parts], ...]
+    kept: tuple[Step, ...]
+
+    def discard(self) -> None:
+        """Removes what was not placed. Files of `Staged` sources belong to their fetcher."""
+        self.tree.remove(self.root)
+
+
+@dataclass(frozen=True, slots=True)
+class Placed:
+    """`primed` is the whole new record. `written` and `kept` are `str(path)`, sorted.
+
+    What was surfaced at a written path is no longer there: the caller drops it.
+    """
+
+    primed: Mapping[str, Primed]
+    written: tuple[str, ...]
+    kept: tuple[str, ...]
+
+
+def survey(
+    workspace: Tree, inputs: Iterable[Input], primed: Mapping[str, Primed], cache: HashCache
+) -> dict[SafePath, Present]:
+    """What stands at the destinations. Reads a file only where its bytes decide something."""
+    found: dict[SafePath, Present] = {}
+    for each in inputs:
+        present = _look(workspace, each, primed.get(str(each.path)), cache)
+        if present is not None:
+            found[each.path] = present
+    return found
+
+
+def _look(
+    workspace: Tree, wanted: Input, before: Primed | None, cache: HashCache
+) -> Present | None:
+    try:
+        fd = workspace.open_file(wanted.path.parts)
+    except OSError:
+        # Nothing, a link, a fifo or a file with a lease: nothing that could be kept.
+        return None
+    try:
+        status = os.fstat(fd)
+        mode = stat.S_IMODE(status.st_mode)
+        sealed = (status.st_uid, status.st_gid, mode) == (0, 0, READ_ONLY_MODE)
+        source = wanted.source
+        known = before is not None and before.sha256 == source.sha256 and not wanted.read_only
+        if known or status.st_size != source.size or wanted.read_only != sealed:
+            return Present(None, sealed)
+        parts = wanted.path.parts
+        sha256 = cache.get(parts, Fingerprint.of(status))
+        if sha256 is None:
+            hashed = hash_file(fd)
+            cache.put(parts, hashed)
+            sha256 = hashed.sha256
+        return Present(sha256, sealed)
+    except ChangedWhileReadError:
+        return Present(None, sealed)
+    finally:
+        os.close(fd)
+
+
+def stage(staging: Tree, steps: Iterable[Step], *, uid: int, gid: int) -> Staging:
+    """Writes what is to be placed below the root-only `staging`, with its final owner and mode.
+
+    Raises `InsufficientStorage` when the disk is full and `InputUnavailable` when a source is gone
+    or is not the bytes it was said to be. The workspace has not been touched then.
+    """
+    root = (b"prime-" + secrets.token_hex(8).encode(),)
+    ready: list[tuple[Step, Parts]] = []
+    kept: list[Step] = []
+    with _full_disk_is_told():
+        staging.make_dir(root, uid=0, gid=0, mode=0o700).close()
+        try:
+            for number, step in enumerate(steps):
+                if step.action is Action.KEEP:
+                    kept.append(step)
+                    continue
+                target = (*root, b"%d" % number)
+                _stage_one(staging, step, target, uid, gid)
+                ready.append((step, target))
+        except BaseException:
+            staging.remove(root)
+            raise
+    return Staging(staging, root, tuple(ready), tuple(kept))
+
+
+def _stage_one(staging: Tree, step: Step, target: Parts, uid: int, gid: int) -> None:
+    own_uid, own_gid, mode = (
+        (0, 0, READ_ONLY_MODE) if step.input.read_only else (uid, gid, WRITABLE_MODE)
+    )
+    source = step.input.source
+    match source:
+        case Inline():
+            staging.write_file(target, (source.content,), uid=own_uid, gid=own_gid, mode=mode)
+        case Staged():
+            with _unavailable(step.input):
+                staging.move_new(source.parts, staging, target)
+        case Stored():
+            with _unavailable(step.input):
+                stored_fd = source.tree.open_file(source.parts)
+            try:
+                copy_fd = staging.create(target)
+                try:
+                    if _copy(stored_fd, copy_fd) != step.sha256:
+                        raise _gone(step.input)
+                finally:
+                    os.close(copy_fd)
+            finally:
+                os.close(stored_fd)
+    staging.chown(target, own_uid, own_gid)
+    staging.chmod(target, mode)
+
+
+def _copy(source_fd: int, target_fd: int) -> str:
+    """Clones or copies a file; the hash (hex) of what the copy now holds."""
+    try:
+        syscalls.clone_file(source_fd, target_fd)
+    except OSError as error:
+        if error.errno not in _CANNOT_CLONE:
+            raise
+        write = True
+    else:
+        write = False
+    digest = hashlib.sha256()
+    offset = 0
+    while chunk := os.pread(source_fd, _COPY_BYTES, offset):
+        digest.update(chunk)
+        offset += len(chunk)
+        if write:
+            write_all(target_fd, chunk)
+    return digest.hexdigest()
+
+
+def place(
+    workspace: Tree,
+    staging: Staging,
+    primed: Mapping[str, Primed],
+    *,
+    uid: int,
+    gid: int,
+) -> Placed:
+    """Moves everything into place. The caller has marked the session dirty and clears it after.
+
+    Whatever stands at a destination, or as a link or file where a parent directory should be, is
+    removed, never followed.
+    """
+    with _full_disk_is_told():
+        for step, staged in staging.ready:
+            path = step.input.path
+            with workspace.ensure_dirs(path.parent, uid=uid, gid=gid) as parent:
+                staging.tree.move(staged, parent, (path.name,))
+    staging.discard()
+    done = [step for step, _ in staging.ready]
+    return Placed(
+        primed=supersede(primed, [*staging.kept, *done]),
+        written=tuple(sorted(str(step.input.path) for step in done)),
+        kept=tuple(sorted(str(step.input.path) for step in staging.kept)),
+    )
+
+
+@contextmanager
+def _full_disk_is_told() -> Iterator[None]:
+    try:
+        yield
+    except OSError as error:
+        if error.errno in _FULL:
+            raise InsufficientStorage("the inputs do not fit") from error
+        raise
+
+
+def _gone(wanted: Input) -> InputUnavailable:
+    return InputUnavailable("its bytes are not there", field=str(wanted.path))
+
+
+@contextmanager
+def _unavailable(wanted: Input) -> Iterator[None]:
+    try:
+        yield
+    except (FileNotFoundError, NotRegularError) as error:
+        raise _gone(wanted) from error
