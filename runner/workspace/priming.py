@@ -80,10 +80,9 @@ class Input:
 
 @dataclass(frozen=True, slots=True)
 class Primed:
-    """What was put at a path: the original's hash (hex) and size, and what the client calls it."""
+    """What was put at a path: the original's hash (hex), and what the client calls it."""
 
     sha256: str
-    size: int
     read_only: bool = False
     input_id: str | None = None
     storage_session_id: str | None = None
@@ -123,13 +122,7 @@ class Step:
     def record(self) -> Primed:
         """What is remembered of it once it is in place."""
         wanted = self.input
-        return Primed(
-            self.sha256,
-            wanted.source.size,
-            wanted.read_only,
-            wanted.input_id,
-            wanted.storage_session_id,
-        )
+        return Primed(self.sha256, wanted.read_only, wanted.input_id, wanted.storage_session_id)
 
 
 def plan(
