@@ -7,7 +7,6 @@
     │   └── LimitExceeded          400 limit_exceeded
     ├── Unauthorized               401 unauthorized
     ├── NotFound                   404 not_found
-    ├── MethodNotAllowed           405 method_not_allowed
     ├── WorkspaceDirty             409 session_workspace_dirty   recycle
     ├── SessionBusy                409 session_busy              retryable
     ├── SessionUnbound             409 session_unbound
@@ -23,6 +22,7 @@
     │   ├── CheckpointUnauthentic  422 checkpoint_unauthentic
     │   ├── CheckpointUnsafe       422 checkpoint_unsafe
     │   └── CheckpointWrongSession 422 checkpoint_wrong_session
+    ├── Overloaded                 429 overloaded                retryable
     ├── JailFailed                 500 jail_failed               retryable
     ├── Internal                   500 internal                  retryable
     ├── NotReady                   503 not_ready (only /health and platform hooks)
@@ -121,17 +121,10 @@ class Unauthorized(RunnerError):
 
 
 class NotFound(RunnerError):
-    """There is nothing at this path."""
+    """There is nothing here."""
 
     code = "not_found"
     status = 404
-
-
-class MethodNotAllowed(RunnerError):
-    """This path does not take that method."""
-
-    code = "method_not_allowed"
-    status = 405
 
 
 class WorkspaceDirty(RunnerError):
@@ -231,6 +224,14 @@ class CheckpointWrongSession(CheckpointRefused):
     """The archive belongs to another session."""
 
     code = "checkpoint_wrong_session"
+
+
+class Overloaded(RunnerError):
+    """As many executions are waiting as this runner lets wait."""
+
+    code = "overloaded"
+    status = 429
+    retryable = True
 
 
 class JailFailed(RunnerError):

@@ -118,6 +118,7 @@ class Settings:
     inline_max_bytes: int = _setting(1 << 20, _size)
     lock_wait: float = _setting(5.0, _seconds)
     max_jobs: int = _setting(8, _whole(1, 1024))
+    queue_wait: float = _setting(30.0, _seconds)
     stop_timeout: float = _setting(10.0, _seconds)
     runtimes: str | None = _setting(None, _absolute)
     log_format: str | None = _setting(None, _one_of("json", "text"))

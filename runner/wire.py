@@ -1,4 +1,4 @@
-"""Request and response types: the wire, as an existing control plane of the Piston family speaks it.
+"""Request and response types: the wire as an existing control plane of the Piston family has it.
 
 Types only. msgspec checks shapes and ranges while it decodes; what needs knowledge of runtimes,
 paths or ceilings is checked in `execution.request`. Unknown fields are ignored. Times in ms,
@@ -105,6 +105,8 @@ class ExecuteResult(Struct, frozen=True, kw_only=True):
     run: Stage
     files: list[ResultFile]
     skipped: list[SkippedFile]
+    #: How many were skipped; more than are named in `skipped` where they are very many.
+    skipped_total: int
     compile: Stage | msgspec.UnsetType = msgspec.UNSET
 
 

@@ -1,2 +1,1 @@
-"""HTTP: one file per resource. Reads a request, calls one thing, writes a response. No behaviour.
-"""
+"""HTTP: one file per resource. Request in, one call, response out; no behaviour."""

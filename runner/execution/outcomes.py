@@ -73,12 +73,20 @@ class Verdict:
 
 def exit_code(wait_status: int | None) -> int | None:
     """The exit code of a raw wait status if the command exited by itself."""
-    return os.WEXITSTATUS(wait_status) if wait_status is not None and os.WIFEXITED(wait_status) else None
+    return (
+        os.WEXITSTATUS(wait_status)
+        if wait_status is not None and os.WIFEXITED(wait_status)
+        else None
+    )
 
 
 def death_signal(wait_status: int | None) -> int | None:
     """The signal of a raw wait status if one ended the command."""
-    return os.WTERMSIG(wait_status) if wait_status is not None and os.WIFSIGNALED(wait_status) else None
+    return (
+        os.WTERMSIG(wait_status)
+        if wait_status is not None and os.WIFSIGNALED(wait_status)
+        else None
+    )
 
 
 def _failed(jail: Facts) -> bool:
@@ -105,8 +113,9 @@ RULES: tuple[Rule, ...] = (
         "infrastructure",
         "XX",
         "nsjail or our init did not reach exec",
-        lambda _, jail: not jail.started and jail.exec_errno is None
-        and jail.ended_by is not Ending.CANCELLED,
+        lambda _, jail: (
+            not jail.started and jail.exec_errno is None and jail.ended_by is not Ending.CANCELLED
+        ),
         "the jail could not be set up",
     ),
     Rule(
@@ -146,10 +155,12 @@ RULES: tuple[Rule, ...] = (
         "limit",
         "TO",
         "we ended it at the CPU limit, or it died by SIGXCPU or SIGKILL with its CPU time used up",
-        lambda stage, jail: jail.ended_by is Ending.CPU_LIMIT
-        or (
-            death_signal(jail.wait_status) in (signal.SIGXCPU, signal.SIGKILL)
-            and jail.cpu_ns >= stage.cpu_limit_ms * 1_000_000
+        lambda stage, jail: (
+            jail.ended_by is Ending.CPU_LIMIT
+            or (
+                death_signal(jail.wait_status) in (signal.SIGXCPU, signal.SIGKILL)
+                and jail.cpu_ns >= stage.cpu_limit_ms * 1_000_000
+            )
         ),
         "the CPU time limit was reached",
     ),

@@ -86,8 +86,9 @@ def _row(
 
 
 TABLE: tuple[Row, ...] = (
-    # The first valid request that names a session binds the VM to it for the VM's whole life.
-    _row(Operation.BIND, {State.UNBOUND}, None, {End.DONE: State.FRESH}),
+    # The first valid request that names a session binds the VM to it until it is terminated. What a
+    # terminated VM held is wiped, so the next binding is a new incarnation of nothing.
+    _row(Operation.BIND, {State.UNBOUND, State.TERMINATED}, None, {End.DONE: State.FRESH}),
     # Booting a ready session is a no-op and never gets here: a boot cannot demote it.
     _row(
         Operation.BOOT,

@@ -1,0 +1,58 @@
+"""GET /session/checkpoint: the workspace as a streamed tar.gz."""
+
+from __future__ import annotations
+
+from aiohttp import web
+
+from runner.api import headers
+from runner.api.conditional import matches
+from runner.api.middleware import EVENT
+from runner.context import RUNNER
+from runner.session.checkpointing import Checkpoint
+
+MEDIA_TYPE = "application/x-gtar"
+
+
+async def get(request: web.Request) -> web.StreamResponse:
+    """200 with the archive, 304 if the caller has it; a stream that fails is cut, never ended."""
+    runner = request.app[RUNNER]
+    session_id = headers.required_session_id(request)
+    async with runner.checkpointing.save(
+        session_id,
+        expected_incarnation=headers.expected_incarnation(request),
+        given_key=headers.given_sidecar_key(request),
+    ) as checkpoint:
+        request[EVENT]["entries"] = checkpoint.entries
+        if matches(request.headers.getall("If-None-Match", []), checkpoint.etag):
+            return web.Response(status=304, headers={"ETag": checkpoint.etag})
+        return await _stream(request, checkpoint)
+
+
+async def _stream(request: web.Request, checkpoint: Checkpoint) -> web.StreamResponse:
+    # The first chunk comes before the status: what fails until then is still an error with a name.
+    first = await anext(checkpoint.chunks)
+    response = web.StreamResponse(
+        headers={
+            "Content-Type": MEDIA_TYPE,
+            "ETag": checkpoint.etag,
+            "X-Checkpoint-Entries": str(checkpoint.entries),
+            "X-Checkpoint-Omitted": str(checkpoint.omitted),
+        }
+    )
+    await response.prepare(request)
+    sent = 0
+    try:
+        await response.write(first)
+        sent += len(first)
+        async for chunk in checkpoint.chunks:
+            await response.write(chunk)
+            sent += len(chunk)
+        await response.write_eof()
+    except BaseException:
+        # Without the last chunk of HTTP's own framing the client knows that this is not all of it.
+        if request.transport is not None:
+            request.transport.abort()
+        raise
+    finally:
+        request[EVENT]["bytes"] = sent
+    return response

@@ -1,0 +1,155 @@
+"""GET /session/files and GET /session/files/{path}: list and download, without following a link."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import stat
+from dataclasses import dataclass
+from http import HTTPStatus
+from urllib.parse import quote
+
+from aiohttp import web
+
+from runner.api import headers
+from runner.api.conditional import matches
+from runner.api.responses import json_response
+from runner.context import RUNNER, Runner
+from runner.errors import NotFound, RangeNotSatisfiable
+from runner.finish import finish
+from runner.wire import FileInfo, FileList
+from runner.workspace.fingerprint import Fingerprint
+from runner.workspace.paths import SafePath
+from runner.workspace.tree import Kind, TooManyEntriesError, Tree
+
+LISTED_MAX = 20_000
+CHUNK = 256 << 10
+
+
+async def list_files(request: web.Request) -> web.Response:
+    """Every regular file that has a name JSON can carry, sorted; the session's only."""
+    runner = _authorized(request)
+    return json_response(await asyncio.to_thread(_list, runner))
+
+
+async def download(request: web.Request) -> web.StreamResponse:
+    """The bytes of one regular file; `Range`, `ETag` and `If-None-Match` as RFC 9110 has them."""
+    runner = _authorized(request)
+    path = SafePath.parse(request.match_info["path"], field="path")
+    opened = await finish(asyncio.to_thread(_open, runner, path))
+    try:
+        if matches(request.headers.getall("If-None-Match", []), opened.etag):
+            return web.Response(status=304, headers={"ETag": opened.etag})
+        return await _send(request, opened, path)
+    finally:
+        os.close(opened.fd)
+
+
+def _authorized(request: web.Request) -> Runner:
+    runner = request.app[RUNNER]
+    runner.session.require_bound(headers.required_session_id(request))
+    runner.session.expect(headers.expected_incarnation(request))
+    runner.session.refuse_dirty()
+    return runner
+
+
+def _workspace(runner: Runner) -> Tree:
+    try:
+        return runner.data.workspace()
+    except (FileNotFoundError, NotADirectoryError):
+        raise NotFound("the session has no files yet") from None
+
+
+def _list(runner: Runner) -> FileList:
+    listed: list[FileInfo] = []
+    truncated = False
+    with _workspace(runner) as tree:
+        try:
+            for entry in tree.walk(max_entries=LISTED_MAX):
+                if entry.kind is not Kind.FILE:
+                    continue
+                try:
+                    path = b"/".join(entry.parts).decode("utf-8")
+                except UnicodeDecodeError:
+                    continue
+                listed.append(
+                    FileInfo(
+                        path=path,
+                        size=entry.stat.st_size,
+                        mode=stat.S_IMODE(entry.stat.st_mode),
+                        mtime=entry.stat.st_mtime_ns,
+                    )
+                )
+        except TooManyEntriesError:
+            truncated = True
+    return FileList(files=listed, truncated=truncated)
+
+
+@dataclass(frozen=True, slots=True)
+class Opened:
+    """A regular file, open for reading."""
+
+    fd: int
+    size: int
+    etag: str
+
+
+def _open(runner: Runner, path: SafePath) -> Opened:
+    with _workspace(runner) as tree:
+        try:
+            fd = tree.open_file(path.parts)
+        except OSError:
+            # Not there, a link, a directory, a fifo: for a download it is all the same.
+            raise NotFound("there is no regular file of that name") from None
+    status = os.fstat(fd)
+    found = Fingerprint.of(status)
+    return Opened(fd, status.st_size, f'"{found.ino:x}-{found.ctime_ns:x}-{found.size:x}"')
+
+
+async def _send(request: web.Request, opened: Opened, path: SafePath) -> web.StreamResponse:
+    start, stop = _range(request, opened.size)
+    partial = (start, stop) != (0, opened.size)
+    response = web.StreamResponse(
+        status=HTTPStatus.PARTIAL_CONTENT if partial else HTTPStatus.OK,
+        headers={
+            # Never rendered by a browser on this origin, whatever the program called it.
+            "Content-Type": "application/octet-stream",
+            "X-Content-Type-Options": "nosniff",
+            "Content-Disposition": f"attachment; filename*=UTF-8''{quote(path.name, safe='')}",
+            "Accept-Ranges": "bytes",
+            "ETag": opened.etag,
+        },
+    )
+    if partial:
+        response.headers["Content-Range"] = f"bytes {start}-{stop - 1}/{opened.size}"
+    response.content_length = stop - start
+    await response.prepare(request)
+    offset = start
+    while offset < stop:
+        chunk = await asyncio.to_thread(os.pread, opened.fd, min(CHUNK, stop - offset), offset)
+        if not chunk:
+            # It shrank under the read. The promised length does not come: the client sees a cut.
+            if request.transport is not None:
+                request.transport.abort()
+            break
+        await response.write(chunk)
+        offset += len(chunk)
+    await response.write_eof()
+    return response
+
+
+def _range(request: web.Request, size: int) -> tuple[int, int]:
+    """The bytes asked for, as a half-open interval; all of them without a usable Range header."""
+    try:
+        wanted = request.http_range
+    except ValueError:
+        return 0, size  # RFC 9110 section 14.2: an invalid Range header is ignored.
+    if wanted.start is None and wanted.stop is None:
+        return 0, size
+    if wanted.start is not None and wanted.start < 0:
+        return max(0, size + wanted.start), size
+    start = wanted.start or 0
+    stop = size if wanted.stop is None else min(wanted.stop, size)
+    if start >= size:
+        raise RangeNotSatisfiable(f"the file has {size} bytes", field="Range")
+    return start, stop

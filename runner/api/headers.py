@@ -1,0 +1,95 @@
+"""What requests say in their headers, and bodies as typed data."""
+
+from __future__ import annotations
+
+import re
+from typing import TypeVar
+
+import msgspec
+from aiohttp import web
+
+from runner.errors import BadRequest, BodyTooLarge, InvalidSessionId, UnsupportedMediaType
+from runner.settings import sidecar_key
+
+SESSION = "X-Runtime-Session-Id"
+INCARNATION = "X-Incarnation-Id"
+EXPECTED_INCARNATION = "X-Expected-Incarnation"
+SIDECAR_KEY = "X-Sidecar-Key"
+
+_SESSION_ID = re.compile(r"[A-Za-z0-9._:-]{1,128}")
+_INCARNATION_ID = re.compile(r"[\x21-\x7e]{1,128}")
+
+T = TypeVar("T")
+
+
+def session_id(request: web.Request) -> str | None:
+    """The session that the request opts into, or None. Raises `InvalidSessionId`."""
+    values = request.headers.getall(SESSION, [])
+    if not values:
+        return None
+    if len(values) > 1:
+        raise InvalidSessionId("it was sent more than once", field=SESSION, reason="repeated")
+    if not _SESSION_ID.fullmatch(values[0]):
+        raise InvalidSessionId(field=SESSION, reason="malformed")
+    return values[0]
+
+
+def required_session_id(request: web.Request) -> str:
+    """For routes that are about a session."""
+    named = session_id(request)
+    if named is None:
+        raise InvalidSessionId("this route needs it", field=SESSION, reason="missing")
+    return named
+
+
+def expected_incarnation(request: web.Request) -> str | None:
+    """The incarnation that the caller means, if it says so."""
+    value = _single(request, EXPECTED_INCARNATION)
+    if value is not None and not _INCARNATION_ID.fullmatch(value):
+        raise BadRequest("it is malformed", field=EXPECTED_INCARNATION)
+    return value
+
+
+def given_sidecar_key(request: web.Request) -> bytes | None:
+    """The key that the control plane gives for this checkpoint or restore."""
+    value = _single(request, SIDECAR_KEY)
+    if value is None:
+        return None
+    try:
+        return sidecar_key(value)
+    except ValueError as error:
+        raise BadRequest(f"it takes {error}", field=SIDECAR_KEY) from None
+
+
+def _single(request: web.Request, name: str) -> str | None:
+    values = request.headers.getall(name, [])
+    if len(values) > 1:
+        raise BadRequest("it was sent more than once", field=name, reason="repeated")
+    return values[0] if values else None
+
+
+def require_media_type(request: web.Request, *accepted: str) -> None:
+    """Raises `UnsupportedMediaType` unless the body says it is one of `accepted`."""
+    if request.content_type not in accepted:
+        raise UnsupportedMediaType(f"it takes {', '.join(accepted)}", field="Content-Type")
+
+
+async def json_body(request: web.Request, kind: type[T]) -> T:
+    """The body as `kind`. Raises for another media type, too many bytes, bad JSON, wrong types."""
+    require_media_type(request, "application/json")
+    try:
+        raw = await request.read()
+    except web.HTTPRequestEntityTooLarge:
+        raise BodyTooLarge from None
+    try:
+        return msgspec.json.decode(raw, type=kind)
+    except msgspec.ValidationError as error:
+        # `Expected `int`, got `str` - at `$.run_timeout``: our types and their field, no values.
+        text, _, where = str(error).partition(" - at ")
+        raise BadRequest(text, field=where.strip("`").removeprefix("$.") or None) from None
+    except msgspec.DecodeError:
+        raise BadRequest("the body is not JSON", reason="not_json") from None
+    except UnicodeDecodeError:
+        raise BadRequest("the body is not UTF-8", reason="not_json") from None
+    except RecursionError:
+        raise BadRequest("the body is nested too deeply", reason="not_json") from None

@@ -1,0 +1,15 @@
+"""GET /metrics: Prometheus text."""
+
+from __future__ import annotations
+
+from aiohttp import web
+
+from runner.context import RUNNER
+from runner.metrics import CONTENT_TYPE
+
+
+async def get(request: web.Request) -> web.Response:
+    """Never waits for the session."""
+    runner = request.app[RUNNER]
+    body = runner.metrics.render(runner.session.state)
+    return web.Response(body=body, headers={"Content-Type": CONTENT_TYPE})

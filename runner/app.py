@@ -1,0 +1,76 @@
+"""Wiring, and THE route table: path, method, who may call, what it asks of the session."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass
+from enum import StrEnum
+
+from aiohttp import web
+
+from runner.api import checkpoint, execute, files, health, metrics, middleware, restore, runtimes
+from runner.context import RUNNER, Runner
+from runner.session.lifecycle import TABLE, Operation, State
+
+#: Existing control planes of the Piston family call the same routes below this prefix.
+COMPATIBLE_PREFIX = "/api/v2"
+
+
+class Access(StrEnum):
+    """Who may call: anybody who can connect, or who holds RUNNER_TOKEN (where one is set)."""
+
+    ANYONE = "anyone"
+    TOKEN = "token"  # noqa: S105 - a word of the table
+
+
+@dataclass(frozen=True, slots=True)
+class Route:
+    """One row. `operation` is what it asks of a session, if it asks anything."""
+
+    method: str
+    path: str
+    handler: Callable[[web.Request], Awaitable[web.StreamResponse]]
+    access: Access = Access.TOKEN
+    operation: Operation | None = None
+
+    @property
+    def states(self) -> frozenset[State]:
+        """The states in which its operation may start; a first use binds and boots before that."""
+        return frozenset[State]().union(
+            *(row.states for row in TABLE if row.operation is self.operation)
+        )
+
+
+ROUTES: tuple[Route, ...] = (
+    # A platform's probe carries no token, and the answer tells a stranger nothing but readiness.
+    Route("GET", "/health", health.get, Access.ANYONE),
+    Route("POST", "/execute", execute.post, operation=Operation.EXECUTE),
+    Route("GET", "/session/checkpoint", checkpoint.get, operation=Operation.CHECKPOINT),
+    Route("POST", "/session/restore", restore.post, operation=Operation.RESTORE),
+    # Reading files waits for no lock: a listing is a look, and looks are no-follow.
+    Route("GET", "/session/files", files.list_files),
+    Route("GET", "/session/files/{path:.+}", files.download),
+    Route("GET", "/runtimes", runtimes.get),
+    Route("GET", "/metrics", metrics.get),
+)
+
+
+def make_app(runner: Runner) -> web.Application:
+    """The application: every route of the table at the root and below the compatible prefix."""
+    app = web.Application(
+        middlewares=[middleware.wide_event, middleware.errors, middleware.authority],
+        client_max_size=runner.settings.body_max_bytes,
+    )
+    app[RUNNER] = runner
+    app[middleware.OPEN_PATHS] = frozenset(
+        prefix + route.path
+        for route in ROUTES
+        for prefix in ("", COMPATIBLE_PREFIX)
+        if route.access is Access.ANYONE
+    )
+    for route in ROUTES:
+        for prefix in ("", COMPATIBLE_PREFIX):
+            # HEAD would hold a session and stream a body for nothing: it is not in the table.
+            app.router.add_route(route.method, prefix + route.path, route.handler)
+    app.on_response_prepare.append(middleware.name_incarnation)
+    return app

@@ -1,0 +1,34 @@
+"""What a handler can reach: one frozen bundle, made by `server` and carried by the application."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from aiohttp import web
+
+from image.runtimes import Runtime
+from runner.execution.executor import Executor
+from runner.health import Readiness
+from runner.metrics import Metrics
+from runner.session.checkpointing import Checkpointing
+from runner.session.session import Provision, Session
+from runner.settings import Settings
+from runner.workspace.dataroot import DataRoot
+
+
+@dataclass(frozen=True, slots=True)
+class Runner:
+    """The daemon's parts, wired together."""
+
+    settings: Settings
+    runtimes: tuple[Runtime, ...]
+    data: DataRoot
+    session: Session
+    executor: Executor
+    checkpointing: Checkpointing
+    readiness: Readiness
+    metrics: Metrics
+    provision: Provision
+
+
+RUNNER: web.AppKey[Runner] = web.AppKey("runner", Runner)

@@ -1,0 +1,61 @@
+"""What a daemon finds on its disk when it starts, and makes of it. Blocks.
+
+Whatever the last daemon was doing, the workspace is afterwards the old one, the new one, or empty,
+and the record says which; nothing half-made is left.
+"""
+
+from __future__ import annotations
+
+import logging
+from dataclasses import replace
+
+from runner.session.lifecycle import State
+from runner.session.record import Record, RecordUnreadable, Store
+from runner.session.session import RESTORING, UNREADABLE, Session, adopted_state
+from runner.workspace.dataroot import DataRoot
+
+log = logging.getLogger(__name__)
+
+
+def adopt(data: DataRoot, *, lock_wait: float) -> Session:
+    """The session as this disk has it. The jails of an earlier daemon must have ended before."""
+    data.sweep()
+    store = Store(data.open_state())
+    record = _read(store)
+    if record is not None and record.dirty == RESTORING:
+        record = _wipe(data, store, record)
+    state = adopted_state(record, workspace_present=data.workspace_present())
+    if state is State.UNBOUND and data.workspace_present():
+        # Nobody's files: a session bound here must not find them.
+        data.wipe_workspace()
+    log.info(
+        "session adopted",
+        extra={
+            "state": state.value,
+            "incarnation": record.incarnation if record else None,
+            "dirty": record.dirty if record else None,
+        },
+    )
+    return Session(store, record, state=state, lock_wait=lock_wait)
+
+
+def _read(store: Store) -> Record | None:
+    try:
+        return store.load()
+    except RecordUnreadable as error:
+        # Whose files these are is not known, so nobody gets them: dirty until a recycle.
+        log.error("the session record is not to be trusted", extra={"why": str(error)})
+        return Record(session="", incarnation="", dirty=UNREADABLE)
+
+
+def _wipe(data: DataRoot, store: Store, record: Record) -> Record:
+    """A restore that the last daemon did not finish has failed like any other: empty, or dirty."""
+    try:
+        data.wipe_workspace()
+        emptied = record.emptied()
+        store.save(emptied, durable=True)
+    except OSError:
+        log.exception("cannot wipe after an unfinished restore")
+        return replace(record, dirty=RESTORING)
+    log.warning("an unfinished restore was wiped")
+    return emptied

@@ -1,0 +1,114 @@
+"""What outlives the daemon: the session's record, sealed, in the root-only state directory.
+
+One file, replaced whole by rename, so a reader sees the old or the new one. Everything in `state/`
+is written here and nowhere else.
+
+    state/session.json   the record and, beside it, an HMAC-SHA-256 over it
+    state/key            32 random bytes, made once on this disk: seals the record, and the
+                         checkpoints of deployments that give no key of their own
+"""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+import hmac
+import os
+from dataclasses import dataclass, field, replace
+
+import msgspec
+
+from runner.workspace.priming import Primed
+
+KEY_BYTES = 32
+_RECORD = "session.json"
+_KEY = "key"
+_SEALED_SEPARATOR = b"\n"
+
+
+@dataclass(frozen=True, slots=True)
+class Record:
+    """What the next daemon on this disk has to know.
+
+    `provisioned` is the readiness marker: the incarnation that was provisioned on this disk.
+    `dirty` says why the workspace may be half-changed, or is None.
+    """
+
+    session: str
+    incarnation: str
+    provisioned: str | None = None
+    dirty: str | None = None
+    terminated: bool = False
+    primed: dict[str, Primed] = field(default_factory=dict)
+    surfaced: dict[str, str] = field(default_factory=dict)
+
+    def emptied(self) -> Record:
+        """The record of the same session when its workspace has been wiped."""
+        return replace(self, provisioned=None, dirty=None, primed={}, surfaced={})
+
+
+class RecordUnreadable(Exception):
+    """The state directory holds a record that this disk's key did not seal, or no record at all."""
+
+
+class Store:
+    """The state directory. All of it blocks; a write is one small file."""
+
+    def __init__(self, state_fd: int) -> None:
+        """Takes over `state_fd`, a descriptor of a directory that only root may enter."""
+        self._fd = state_fd
+        self.key = self._read_or_make_key()
+
+    def close(self) -> None:
+        """Gives the descriptor back."""
+        os.close(self._fd)
+
+    def load(self) -> Record | None:
+        """The record, or None where there is none. Raises `RecordUnreadable`."""
+        sealed = self._read(_RECORD)
+        if sealed is None:
+            return None
+        mac, separator, body = sealed.partition(_SEALED_SEPARATOR)
+        if not separator or not hmac.compare_digest(mac, self._mac(body)):
+            raise RecordUnreadable("its seal is not right")
+        try:
+            return msgspec.json.decode(body, type=Record)
+        except msgspec.MsgspecError as error:
+            raise RecordUnreadable("it is not a record") from error
+
+    def save(self, record: Record, *, durable: bool = False) -> None:
+        """Replaces the record. `durable` waits for the disk too: a power cut cannot undo it."""
+        body = msgspec.json.encode(record)
+        self._replace(_RECORD, self._mac(body) + _SEALED_SEPARATOR + body, durable=durable)
+
+    def _mac(self, body: bytes) -> bytes:
+        return hmac.new(self.key, body, hashlib.sha256).hexdigest().encode("ascii")
+
+    def _read_or_make_key(self) -> bytes:
+        key = self._read(_KEY)
+        if key is None or len(key) != KEY_BYTES:
+            key = os.urandom(KEY_BYTES)
+            self._replace(_KEY, key, durable=True)
+        return key
+
+    def _read(self, name: str) -> bytes | None:
+        try:
+            fd = os.open(name, os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC, dir_fd=self._fd)
+        except FileNotFoundError:
+            return None
+        with os.fdopen(fd, "rb") as file:
+            return file.read()
+
+    def _replace(self, name: str, content: bytes, *, durable: bool) -> None:
+        scratch = f"{name}.new"
+        with contextlib.suppress(FileNotFoundError):
+            os.unlink(scratch, dir_fd=self._fd)
+        flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
+        with os.fdopen(os.open(scratch, flags, 0o600, dir_fd=self._fd), "wb") as file:
+            file.write(content)
+            file.flush()
+            if durable:
+                os.fsync(file.fileno())
+        os.rename(scratch, name, src_dir_fd=self._fd, dst_dir_fd=self._fd)
+        if durable:
+            os.fsync(self._fd)
