@@ -39,9 +39,7 @@ def run_in_jail(work: Path, argv: list[str]) -> subprocess.CompletedProcess[str]
     base = sys.base_prefix
     policy = ("--seccomp_string", policy_text())
     mounts = [
-        f"-R{path}"
-        for path in ("/usr", "/bin", "/lib", "/lib64", "/etc", "/dev")
-        if Path(path).exists()
+        f"-R{path}" for path in ("/usr", "/bin", "/lib", "/lib64", "/etc") if Path(path).exists()
     ]
     mounts += [f"-B/dev/{name}" for name in ("null", "zero", "urandom")]
     if not base.startswith("/usr"):
@@ -49,6 +47,7 @@ def run_in_jail(work: Path, argv: list[str]) -> subprocess.CompletedProcess[str]
     command = [
         nsjail_binary(), "-Mo", "-q", "--disable_clone_newuser", f"--user={UID}", f"--group={UID}",
         "--disable_rlimits", *mounts, "-T/tmp", "-T/dev/shm", f"-B{work}:/work", "--cwd=/work",
+        "-s/proc/self/fd:/dev/fd",
         "-EHOME=/work", f"-EPATH={base}/bin:/usr/bin:/bin", *policy, "--", *argv,
     ]  # fmt: skip
     return subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
@@ -103,8 +102,8 @@ REFUSED = {
     errno.EPERM: (
         "clone user, clone mount, clone net, clone pid, clone ipc, clone uts, clone cgroup, "
         "clone with high bits, unshare user, unshare mount, unshare net, unshare time, "
-        "limit of pid 1, pidfd_getfd, kcmp, sethostname, setdomainname, syslog, adjtimex, "
-        "clock_adjtime, vhangup, TIOCSTI, TIOCSTI with high bits, TIOCLINUX, TIOCSETD, "
+        "limit of pid 1, ptrace attach, pidfd_getfd, kcmp, sethostname, setdomainname, syslog, "
+        "adjtimex, clock_adjtime, vhangup, TIOCSTI, TIOCSTI with high bits, TIOCLINUX, TIOCSETD, "
         "FS_IOC_SETFLAGS, FS_IOC_FSSETXATTR, PR_SET_MM, PR_SCHED_CORE, "
         "PR_SET_SYSCALL_USER_DISPATCH, seccomp listener, mknodat char, mknodat block, "
         "mknodat set-uid, fchmod set-uid, fchmod set-gid, fchmodat set-uid, openat set-uid, "
@@ -214,7 +213,7 @@ BASH = """
     set -em
     sleep 30 & kill %1; wait %1 || [ $? = 143 ]
     sleep 30 & kill -STOP %%; until jobs -s | grep -q Stopped; do :; done
-    kill -TERM %%; wait %% || [ $? = 143 ]
+    bg %%; kill %%; wait %% || [ $? = 143 ]
     trap 'echo trapped > t' USR1; kill -USR1 $$; [ "$(cat t)" = trapped ]
     (ulimit -n 32; ls / | sort | head -1 > /dev/null)
     echo $(( 6 * 7 )) > x; read n < x; [ "$n" = 42 ]
