@@ -1,0 +1,51 @@
+"""Saving: a workspace tree in, the archive's bytes out, over two threads and a bounded hand-over.
+
+One thread walks, reads and hashes, another compresses; isal and hashlib let go of the GIL. What is
+in flight is a few blocks beside `_AHEAD` bytes between them and `_AHEAD` before the reader.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncGenerator, Generator
+
+from runner.checkpoint import gzipframe
+from runner.checkpoint.handover import Block, Stage
+from runner.checkpoint.inventory import Plan
+from runner.checkpoint.limits import Limits
+from runner.checkpoint.sidecar import SidecarFacts
+from runner.checkpoint.writer import tar_blocks
+from runner.workspace.tree import Tree
+
+_AHEAD = 1 << 20
+
+
+def save(
+    tree: Tree, facts: SidecarFacts, planned: Plan, *, key: bytes, limits: Limits
+) -> Generator[Block, None, None]:
+    """The archive in chunks. Blocks. Closing the generator ends its thread.
+
+    Raises `CheckpointTooLarge` over a cap and `Internal` when the workspace is not the planned one
+    any more: what came out until then is no archive, and has to be cut off, not ended.
+    """
+    blocks = tar_blocks(tree, facts, planned, key=key, limits=limits)
+    with Stage(blocks, ahead=_AHEAD, name="checkpoint-read") as tar:
+        yield from gzipframe.compress(tar, max_bytes=limits.compressed_bytes)
+
+
+async def stream_save(
+    tree: Tree, facts: SidecarFacts, planned: Plan, *, key: bytes, limits: Limits
+) -> AsyncGenerator[Block, None]:
+    """`save` for the event loop. Use with `contextlib.aclosing`.
+
+    Closing it, at any point, ends the threads before it returns: nothing reads the tree after that.
+    """
+    chunks = save(tree, facts, planned, key=key, limits=limits)
+    stage = Stage(chunks, ahead=_AHEAD, name="checkpoint-compress")
+    stage.start()
+    try:
+        while (chunk := await stage.out.get_async()) is not None:
+            yield chunk
+    finally:
+        stage.out.abandon()
+        await asyncio.shield(asyncio.to_thread(stage.stop))

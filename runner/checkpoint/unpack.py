@@ -1,0 +1,185 @@
+"""Unpacking: a tar stream into a directory of its own, no link followed, nothing kept in memory.
+
+The target lies in a directory that only root may enter, so nobody races with it; names that the
+archive itself made (a symlink where a directory is named later) are refused by `Tree` all the same.
+"""
+
+from __future__ import annotations
+
+import errno
+import os
+import stat
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+
+from runner.checkpoint import tarformat
+from runner.checkpoint.handover import Block
+from runner.checkpoint.limits import Limits
+from runner.checkpoint.reader import ArchiveReader, Placed
+from runner.checkpoint.tarformat import Member
+from runner.errors import CheckpointUnsafe, InsufficientStorage, Internal, RunnerError
+from runner.workspace.dataroot import Owner
+from runner.workspace.paths import SafePath
+from runner.workspace.priming import Primed
+from runner.workspace.tree import Tree
+
+#: Ancestors whose descriptors stay open. Deeper trees reopen them on the way up.
+OPEN_ANCESTORS = 32
+_READ_ONLY_MODE = 0o444
+_NOT_THERE = (errno.ENOENT, errno.ENOTDIR, errno.ELOOP)
+
+
+def unpack(blocks: Iterable[Block], target: Tree, owner: Owner, limits: Limits) -> ArchiveReader:
+    """Unpacks into the empty `target` and returns the reader, which knows the sidecar.
+
+    Raises what the archive deserves; then `target` holds a part of it and has to be removed.
+    """
+    reader = ArchiveReader(blocks, limits)
+    unpacker = _Unpacker(target, owner)
+    try:
+        for placed in reader.members():
+            unpacker.take(placed, reader)
+        unpacker.finish()
+    except OSError as error:
+        raise refusal(error) from None
+    finally:
+        unpacker.close()
+    return reader
+
+
+def protect_inputs(target: Tree, primed: Mapping[str, Primed]) -> None:
+    """Gives read-only inputs back to root with mode 0444.
+
+    Whatever else stands at such a path is the session's, and the next priming deals with it.
+    """
+    for path, each in primed.items():
+        if not each.read_only:
+            continue
+        parts = SafePath.of_parts(os.fsencode(path).split(b"/")).parts
+        try:
+            if stat.S_ISREG(target.stat(parts).st_mode):
+                target.chown(parts, 0, 0)
+                target.chmod(parts, _READ_ONLY_MODE)
+        except OSError as error:
+            if error.errno not in _NOT_THERE:
+                raise refusal(error) from None
+
+
+def refusal(error: OSError) -> RunnerError:
+    """What a failed system call means to the caller."""
+    if error.errno in (errno.ENOSPC, errno.EDQUOT):
+        return InsufficientStorage("the checkpoint does not fit on this disk")
+    return Internal("the checkpoint could not be unpacked", reason="unpack")
+
+
+@dataclass(slots=True)
+class _Directory:
+    """A directory that members still go into. Its own mode and time come last."""
+
+    leaf: bytes
+    mode: int
+    mtime_ns: int
+    tree: Tree | None
+
+
+class _Unpacker:
+    """Puts members where the reader placed them; a stack of open directories."""
+
+    def __init__(self, target: Tree, owner: Owner) -> None:
+        self._target = target
+        self._owner = owner
+        self._stack: list[_Directory] = []
+
+    def take(self, placed: Placed, reader: ArchiveReader) -> None:
+        """One member, with its body."""
+        member, leaf, depth = placed
+        while len(self._stack) > depth:
+            self._leave()
+        if member.kind == tarformat.FILE:
+            self._file(member, leaf, reader)
+        elif member.kind == tarformat.DIRECTORY:
+            self._directory(member, leaf)
+        elif member.kind == tarformat.SYMLINK:
+            here = self._top()
+            here.symlink(member.link, (leaf,), uid=self._owner.uid, gid=self._owner.gid)
+            here.set_mtime((leaf,), member.mtime_ns)
+        else:
+            self._hard_link(member)
+
+    def finish(self) -> None:
+        """Leaves every directory that is still open."""
+        while self._stack:
+            self._leave()
+
+    def close(self) -> None:
+        """Gives the descriptors back, whatever state the directories are in."""
+        for directory in self._stack:
+            if directory.tree is not None:
+                directory.tree.close()
+        self._stack.clear()
+
+    def _file(self, member: Member, leaf: bytes, reader: ArchiveReader) -> None:
+        fd = self._top().create((leaf,))
+        try:
+            for piece in reader.body():
+                written = os.write(fd, piece)
+                while written < len(piece):
+                    written += os.write(fd, piece[written:])
+            os.fchown(fd, self._owner.uid, self._owner.gid)
+            os.fchmod(fd, member.mode)
+            os.utime(fd, ns=(member.mtime_ns, member.mtime_ns))
+        finally:
+            os.close(fd)
+
+    def _directory(self, member: Member, leaf: bytes) -> None:
+        if not self._stack:
+            tree = self._target.subtree(())
+        else:
+            owner = self._owner
+            tree = self._top().make_dir((leaf,), uid=owner.uid, gid=owner.gid, mode=0o700)
+        self._stack.append(_Directory(leaf, member.mode, member.mtime_ns, tree))
+        if len(self._stack) > OPEN_ANCESTORS:
+            far = self._stack[-OPEN_ANCESTORS]
+            if far.tree is not None:
+                far.tree.close()
+                far.tree = None
+
+    def _hard_link(self, member: Member) -> None:
+        """Only files of this archive are in the target: what is there came earlier."""
+        target, name = _parts_below_root(member.link), _parts_below_root(member.name)
+        try:
+            is_file = stat.S_ISREG(self._target.stat(target).st_mode)
+        except OSError as error:
+            if error.errno not in _NOT_THERE:
+                raise
+            is_file = False
+        if not is_file:
+            raise CheckpointUnsafe("a hard link names no earlier file", reason="link")
+        self._target.link(target, name)
+
+    def _leave(self) -> None:
+        """Mode and time of a directory, now that nothing changes in it any more."""
+        tree = self._top()
+        directory = self._stack.pop()
+        try:
+            tree.give_root(uid=self._owner.uid, gid=self._owner.gid, mode=directory.mode)
+            os.utime(tree.fileno(), ns=(directory.mtime_ns, directory.mtime_ns))
+        finally:
+            tree.close()
+
+    def _top(self) -> Tree:
+        top = self._stack[-1].tree
+        return top if top is not None else self._reopened()
+
+    def _reopened(self) -> Tree:
+        """Opens the lowest `OPEN_ANCESTORS` levels again: the next ones up will be asked for."""
+        first = max(0, len(self._stack) - OPEN_ANCESTORS)
+        above = self._target.subtree(tuple(each.leaf for each in self._stack[1 : first + 1]))
+        self._stack[first].tree = above
+        for directory in self._stack[first + 1 :]:
+            above = directory.tree = above.subtree((directory.leaf,))
+        return above
+
+
+def _parts_below_root(name: bytes) -> tuple[bytes, ...]:
+    return tuple(name.split(b"/")[1:])
