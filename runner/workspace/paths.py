@@ -59,6 +59,8 @@ class SafePath:
     def of_parts(cls, parts: Iterable[bytes]) -> SafePath:
         """From components that `tree` itself read from a directory: any length, still plain."""
         checked = tuple(parts)
+        if not checked:
+            raise InvalidPath("it is empty", reason="empty")
         if any(part in (b"", b".", b"..") or b"/" in part or b"\x00" in part for part in checked):
             raise InvalidPath("a component is not plain", reason="not_canonical")
         return cls(checked)
