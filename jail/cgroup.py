@@ -1,0 +1,301 @@
+"""One cgroup per execution, made by us: limits before, counters after death, and a proven end.
+
+`Cgroups` is the owner's parent groups; `Cgroup` is one execution's. All calls are short file
+operations of the kernel's (tens of microseconds) unless they say otherwise.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import hashlib
+import os
+import signal
+import time
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from jail.facts import Counters, Enforcement
+from jail.hierarchy import Parents, make_parents, read_mounted
+from jail.profile import Limits
+
+#: nsjail and init stand in the group too, beside the tasks that the profile allows.
+OWN_TASKS = 2
+#: A group whose last process has died can be busy for a moment more.
+REMOVE_TIMEOUT_S = 2.0
+REMOVE_POLL_S = 0.005
+EMPTY_TIMEOUT_S = 1.0
+SWEEP_TIMEOUT_S = 5.0
+_GROUP_PREFIX = "sandbox-runner."
+
+
+def group_name(owner: str) -> str:
+    """The parent group of an owner: the same for the same owner, another for every other."""
+    return _GROUP_PREFIX + hashlib.sha256(owner.encode()).hexdigest()[:16]
+
+
+@dataclass(slots=True)
+class Cgroup:
+    """The groups of one execution, one directory per hierarchy."""
+
+    name: str
+    parents: Parents
+    page: int = os.sysconf("SC_PAGE_SIZE")
+
+    @property
+    def directories(self) -> tuple[str, ...]:
+        """Each directory once."""
+        return tuple(os.path.join(parent, self.name) for parent in self.parents.directories)
+
+    def _file(self, parent: str | None, name: str) -> str | None:
+        return None if parent is None else os.path.join(parent, self.name, name)
+
+    def open_procs(self) -> list[int]:
+        """cgroup.procs of each directory, for writing; the caller closes them."""
+        opened: list[int] = []
+        try:
+            for directory in self.directories:
+                path = os.path.join(directory, "cgroup.procs")
+                opened.append(os.open(path, os.O_WRONLY | os.O_CLOEXEC))
+        except OSError:
+            for descriptor in opened:
+                os.close(descriptor)
+            raise
+        return opened
+
+    def set_limits(self, limits: Limits) -> None:
+        """Raises OSError if the kernel does not take one that must hold."""
+        memory = str(limits.memory_bytes)
+        if self.parents.memory is not None and self.parents.memory_is_v2:
+            _write(self._file(self.parents.memory, "memory.max"), memory)
+            _write_if_there(self._file(self.parents.memory, "memory.swap.max"), "0")
+        elif self.parents.memory is not None:
+            _write(self._file(self.parents.memory, "memory.limit_in_bytes"), memory)
+            # Memory and swap together: as much as memory alone, so no swap.
+            memsw = self._file(self.parents.memory, "memory.memsw.limit_in_bytes")
+            _write_if_there(memsw, memory)
+        if self.parents.pids is not None:
+            _write(self._file(self.parents.pids, "pids.max"), str(limits.pids + OWN_TASKS))
+
+    def holds(self, limits: Limits) -> bool:
+        """Whether the kernel, asked back, has the limits of memory and tasks in force."""
+        v2 = self.parents.memory_is_v2
+        limit_file = "memory.max" if v2 else "memory.limit_in_bytes"
+        memory = _number(self._file(self.parents.memory, limit_file))
+        pids = _number(self._file(self.parents.pids, "pids.max"))
+        # The kernel counts memory in whole pages.
+        wanted = limits.memory_bytes - limits.memory_bytes % self.page
+        return memory == wanted and pids == limits.pids + OWN_TASKS
+
+    def cpu_ns(self) -> int | None:
+        """CPU time used by all that ever ran in the group."""
+        usage_us = _keyed(self._file(self.parents.unified, "cpu.stat"), "usage_usec")
+        if usage_us is not None:
+            return usage_us * 1000
+        return _number(self._file(self.parents.cpuacct, "cpuacct.usage"))
+
+    def counters(self) -> Counters:
+        """All counters; read after the last process has died."""
+        memory = self.parents.memory
+        v2 = self.parents.memory_is_v2
+        events = "memory.events" if v2 else "memory.oom_control"
+        peak = "memory.peak" if v2 else "memory.max_usage_in_bytes"
+        return Counters(
+            memory_peak_bytes=_number(self._file(memory, peak)),
+            oom_kills=_keyed(self._file(memory, events), "oom_kill"),
+            pids_denied=_keyed(self._file(self.parents.pids, "pids.events"), "max"),
+            cpu_ns=self.cpu_ns(),
+        )
+
+    def kill(self) -> bool:
+        """Ends all processes of the group at once; False where the kernel has no cgroup.kill."""
+        path = self._file(self.parents.unified, "cgroup.kill")
+        try:
+            _write(path, "1")
+        except OSError:
+            return False
+        return path is not None
+
+    def is_empty(self) -> bool:
+        """Whether no process is left in any of the groups."""
+        populated = _keyed(self._file(self.parents.unified, "cgroup.events"), "populated")
+        if populated is not None:
+            return populated == 0
+        return not any(True for _ in self.pids())
+
+    def wait_empty(self) -> bool:
+        """Blocks up to EMPTY_TIMEOUT_S."""
+        deadline = time.monotonic() + EMPTY_TIMEOUT_S
+        while not (empty := self.is_empty()) and time.monotonic() < deadline:
+            time.sleep(REMOVE_POLL_S)
+        return empty
+
+    def pids(self) -> Iterator[int]:
+        """The processes in the groups. A number may be reused: check before signalling."""
+        for directory in self.directories:
+            with (
+                contextlib.suppress(OSError),
+                open(os.path.join(directory, "cgroup.procs"), encoding="ascii") as file,
+            ):
+                yield from (int(line) for line in file)
+
+    def remove(self) -> bool:
+        """Removes the directories; blocks up to REMOVE_TIMEOUT_S. False if one is still there."""
+        deadline = time.monotonic() + REMOVE_TIMEOUT_S
+        removed = [_remove_group(directory, deadline) for directory in self.directories]
+        return all(removed)
+
+
+@dataclass(slots=True)
+class Cgroups:
+    """The owner's parent groups, where there are any."""
+
+    parents: Parents
+    enforcement: Enforcement
+    made: int = 0
+
+    @classmethod
+    def open(cls, owner: str) -> Cgroups:
+        """Ends and removes what a dead daemon of the same owner left, then makes the parents.
+
+        The caller holds whatever makes it the only live daemon of this owner. Blocks up to
+        SWEEP_TIMEOUT_S.
+        """
+        mounted = read_mounted()
+        name = group_name(owner)
+        for hierarchy in mounted:
+            for left_over in _find_groups(hierarchy.mount_point, name):
+                _end_left_over(left_over)
+        parents = make_parents(mounted, name)
+        cgroups = cls(parents, Enforcement.ADVISORY)
+        if cgroups._limits_hold():
+            cgroups.enforcement = Enforcement.ENFORCED
+        return cgroups
+
+    def create(self, limits: Limits | None) -> Cgroup:
+        """A new group; its limits may also be set later. Raises OSError."""
+        self.made += 1
+        group = Cgroup(f"{os.getpid()}.{self.made}", self.parents)
+        try:
+            for directory in group.directories:
+                os.mkdir(directory)
+            if limits is not None:
+                group.set_limits(limits)
+        except OSError:
+            group.remove()
+            raise
+        return group
+
+    def close(self) -> None:
+        """Removes the parent groups; those that still hold something stay for the next sweep."""
+        for directory in self.parents.directories:
+            with contextlib.suppress(OSError):
+                os.rmdir(directory)
+
+    def _limits_hold(self) -> bool:
+        limits = Limits(wall_ms=1, cpu_ms=1, memory_bytes=64 << 20, pids=8, output_bytes=1)
+        try:
+            probe = self.create(limits)
+        except OSError:
+            return False
+        try:
+            return probe.holds(limits)
+        finally:
+            probe.remove()
+
+
+def _find_groups(mount_point: str, name: str) -> list[str]:
+    """Every group of that name: an earlier daemon may have lived elsewhere in the tree."""
+    return [os.path.join(path, name) for path, names, _ in os.walk(mount_point) if name in names]
+
+
+def _end_left_over(parent: str) -> None:
+    """Kills what is in the groups below `parent` and removes them, itself included."""
+    deadline = time.monotonic() + SWEEP_TIMEOUT_S
+    for path, _, _ in os.walk(parent, topdown=False):
+        while time.monotonic() < deadline and not _kill_in(path):
+            time.sleep(REMOVE_POLL_S)
+        _remove_group(path, deadline)
+
+
+def _kill_in(group: str) -> bool:
+    """Kills every process in `group`; whether none was left to kill."""
+    with contextlib.suppress(OSError):
+        _write(os.path.join(group, "cgroup.kill"), "1")
+    left = False
+    for pid in _members(group):
+        left = True
+        # The pidfd is opened first and membership checked after, so a reused number is not hit.
+        with contextlib.suppress(OSError):
+            handle = os.pidfd_open(pid)
+            try:
+                if pid in _members(group):
+                    signal.pidfd_send_signal(handle, signal.SIGKILL)
+            finally:
+                os.close(handle)
+    return not left
+
+
+def _members(group: str) -> list[int]:
+    try:
+        with open(os.path.join(group, "cgroup.procs"), encoding="ascii") as file:
+            return [int(line) for line in file]
+    except OSError:
+        return []
+
+
+def _remove_group(directory: str, deadline: float) -> bool:
+    while True:
+        try:
+            os.rmdir(directory)
+        except FileNotFoundError:
+            return True
+        except OSError as error:
+            if error.errno != errno.EBUSY or time.monotonic() >= deadline:
+                return False
+            time.sleep(REMOVE_POLL_S)
+        else:
+            return True
+
+
+def _write(path: str | None, text: str) -> None:
+    if path is not None:
+        descriptor = os.open(path, os.O_WRONLY | os.O_CLOEXEC)
+        try:
+            os.write(descriptor, text.encode("ascii"))
+        finally:
+            os.close(descriptor)
+
+
+def _write_if_there(path: str | None, text: str) -> None:
+    """For files that exist only when the kernel accounts for swap."""
+    with contextlib.suppress(FileNotFoundError):
+        _write(path, text)
+
+
+def _read(path: str | None) -> str | None:
+    if path is None:
+        return None
+    try:
+        descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+        try:
+            return os.read(descriptor, 4096).decode("ascii")
+        finally:
+            os.close(descriptor)
+    except OSError:
+        # Older kernels lack some of the counters (memory.peak before 5.19): not counted.
+        return None
+
+
+def _number(path: str | None) -> int | None:
+    text = _read(path)
+    return int(text) if text is not None and text.strip().isdigit() else None
+
+
+def _keyed(path: str | None, key: str) -> int | None:
+    """The number behind `key` in a file of "key number" lines."""
+    for line in (_read(path) or "").splitlines():
+        name, _, value = line.partition(" ")
+        if name == key and value.strip().isdigit():
+            return int(value)
+    return None

