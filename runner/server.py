@@ -56,7 +56,8 @@ async def serve(settings: Settings) -> int | None:
 
 async def _serve(settings: Settings, data: DataRoot, stop: Stop) -> int | None:
     # First the jails of a daemon that died here: nothing may write to what is about to be adopted.
-    host = await JailHost.open(
+    host = await asyncio.to_thread(
+        JailHost.open,
         nsjail=settings.nsjail,
         runtime_dir=data.runtime_dir(),
         owner=settings.data_root,

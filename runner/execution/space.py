@@ -12,9 +12,10 @@ from urllib.parse import quote
 
 from runner import wire
 from runner.session.session import PRIMING, Hold
+from runner.workspace.collecting import collect
 from runner.workspace.dataroot import DataRoot
 from runner.workspace.fingerprint import ChangedWhileReadError, HashCache
-from runner.workspace.outputs import Output, Outputs, Reason, collect, read_bounded
+from runner.workspace.outputs import Output, Outputs, Reason, read_bounded
 from runner.workspace.placing import Placed, place, stage, survey
 from runner.workspace.priming import Input, Primed, plan
 from runner.workspace.tree import Tree
@@ -153,7 +154,7 @@ def _prime(
     staging = stage(data.staging, steps, uid=uid, gid=gid)
     if before_placing is not None and staging.ready:
         before_placing.tearing(PRIMING)
-    return place(workspace, staging, primed, uid=uid, gid=gid, cache=cache)
+    return place(workspace, staging, primed, uid=uid, gid=gid)
 
 
 def _deliver(tree: Tree, found: Outputs, budget: int, *, fetchable: bool) -> Delivery:
