@@ -1,0 +1,57 @@
+# make demo and make test are all that a fresh Debian 12 machine needs, as root.
+
+PYTHON ?= python3
+VENV := .venv
+BIN := $(VENV)/bin
+STAMP := $(VENV)/.installed
+
+# What the daemon, its runtimes and its tests use of the system, as package:file-that-proves-it.
+SYSTEM := \
+	python3-venv:/usr/lib/python3*/ensurepip/__main__.py \
+	gcc:/usr/bin/gcc \
+	libc6-dev:/usr/lib/*-linux-gnu/libc.a \
+	nodejs:/usr/bin/node \
+	nftables:/usr/sbin/nft \
+	iproute2:/usr/sbin/ip \
+	e2fsprogs:/usr/sbin/mkfs.ext4 \
+	ca-certificates:/etc/ssl/certs/ca-certificates.crt
+
+.PHONY: setup demo test run bench lint format clean
+
+## the virtual environment, the dependencies, and system packages if any are missing
+setup: $(STAMP)
+
+$(STAMP): pyproject.toml setup.py $(wildcard jail/native/*.c)
+	@sh image/install-system-packages $(SYSTEM)
+	$(PYTHON) -m venv $(VENV)
+	$(BIN)/python -m pip install --quiet --editable '.[dev]'
+	touch $@
+
+## two runners, and the whole main job on them, readably
+demo: setup
+	@$(BIN)/python -m tests.e2e.demo
+
+## everything that CI holds
+test: setup
+	$(BIN)/python -m pytest
+
+## serve on 127.0.0.1:8080
+run: setup
+	@$(BIN)/python -m tests.e2e.hello &
+	@$(BIN)/sandbox-runner serve
+
+## speed, as ratios to a floor taken in the same run
+bench: setup
+	@$(BIN)/python -m tests.bench
+
+lint: setup
+	$(BIN)/ruff format --check .
+	$(BIN)/ruff check .
+	$(BIN)/mypy
+
+format: setup
+	$(BIN)/ruff format .
+	$(BIN)/ruff check --fix .
+
+clean:
+	rm -rf $(VENV) build dist *.egg-info jail/bin .pytest_cache .mypy_cache .ruff_cache .hypothesis

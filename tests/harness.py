@@ -1,0 +1,220 @@
+"""The real daemon, as its users meet it: a process of its own, spoken to over HTTP.
+
+Used by the end-to-end tests, the fault tests, the benchmarks and the demo alike.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import json
+import os
+import signal
+import sys
+from collections.abc import AsyncIterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import aiohttp
+
+START_TIMEOUT = 30.0
+STOP_TIMEOUT = 30.0
+REPOSITORY = Path(__file__).resolve().parent.parent
+
+
+@dataclass(frozen=True, slots=True)
+class Reply:
+    """One response, read to its end."""
+
+    status: int
+    headers: Mapping[str, str]
+    body: bytes
+
+    @property
+    def json(self) -> Any:
+        return json.loads(self.body)
+
+    @property
+    def incarnation(self) -> str | None:
+        return self.headers.get("X-Incarnation-Id")
+
+
+class Daemon:
+    """A runner on a free loopback port with a data root of its own."""
+
+    def __init__(self, data_root: Path, environ: Mapping[str, str] | None = None) -> None:
+        self.data_root = data_root
+        self.environ = dict(environ or {})
+        self.url = ""
+        self.log: list[dict[str, Any]] = []
+        self._process: asyncio.subprocess.Process | None = None
+        self._reader: asyncio.Task[None] | None = None
+        self._client: aiohttp.ClientSession | None = None
+        self._address: asyncio.Future[str] | None = None
+
+    @property
+    def pid(self) -> int:
+        assert self._process is not None
+        return self._process.pid
+
+    @property
+    def client(self) -> aiohttp.ClientSession:
+        assert self._client is not None
+        return self._client
+
+    async def start(self, *, ready: bool = True) -> Daemon:
+        """Starts it; with `ready`, returns when /health says 200."""
+        inherited = {k: v for k, v in os.environ.items() if not k.startswith("RUNNER_")}
+        own = {"RUNNER_DATA_ROOT": str(self.data_root), "RUNNER_PORT": "0"}
+        self._address = asyncio.get_running_loop().create_future()
+        self._process = await asyncio.create_subprocess_exec(
+            sys.executable,
+            "-m",
+            "runner",
+            "serve",
+            cwd=REPOSITORY,
+            env=inherited | own | {"RUNNER_LOG_FORMAT": "json"} | self.environ,
+            stdin=asyncio.subprocess.DEVNULL,
+            stdout=asyncio.subprocess.DEVNULL,
+            stderr=asyncio.subprocess.PIPE,
+            limit=1 << 20,
+        )
+        self._reader = asyncio.create_task(self._read_log())
+        self.url = await asyncio.wait_for(self._address, START_TIMEOUT)
+        self._client = aiohttp.ClientSession(
+            self.url, timeout=aiohttp.ClientTimeout(total=120), auto_decompress=False
+        )
+        if ready:
+            await self.wait_ready()
+        return self
+
+    async def wait_ready(self) -> None:
+        async with asyncio.timeout(START_TIMEOUT):
+            while (await self.get("/health")).status != 200:
+                await asyncio.sleep(0.02)
+
+    async def _read_log(self) -> None:
+        assert self._process is not None and self._process.stderr is not None
+        assert self._address is not None
+        lines = []
+        async for line in self._process.stderr:
+            text = line.decode("utf-8", "replace").rstrip()
+            lines.append(text)
+            with contextlib.suppress(ValueError):
+                event = json.loads(text)
+                self.log.append(event)
+                if event.get("event") == "serving" and not self._address.done():
+                    self._address.set_result(event["address"])
+        if not self._address.done():
+            self._address.set_exception(RuntimeError("it did not start:\n" + "\n".join(lines)))
+
+    async def stop(self) -> int:
+        """SIGTERM; the exit status as a shell's caller sees it (negative for a signal)."""
+        return await self._end(signal.SIGTERM)
+
+    async def kill(self) -> int:
+        """SIGKILL: what a vanished VM looks like from the disk."""
+        return await self._end(signal.SIGKILL)
+
+    async def _end(self, number: int) -> int:
+        if self._client is not None:
+            await self._client.close()
+            self._client = None
+        assert self._process is not None
+        if self._process.returncode is None:
+            with contextlib.suppress(ProcessLookupError):
+                self._process.send_signal(number)
+        status = await asyncio.wait_for(self._process.wait(), STOP_TIMEOUT)
+        if self._reader is not None:
+            await self._reader
+            self._reader = None
+        return status
+
+    async def __aenter__(self) -> Daemon:
+        return await self.start()
+
+    async def __aexit__(self, *_: object) -> None:
+        await self.stop()
+
+    # Speaking to it
+
+    async def request(
+        self,
+        method: str,
+        path: str,
+        *,
+        session: str | None = None,
+        headers: Mapping[str, str] | None = None,
+        **more: Any,
+    ) -> Reply:
+        sent = dict(headers or {})
+        if session is not None:
+            sent["X-Runtime-Session-Id"] = session
+        async with self.client.request(method, path, headers=sent, **more) as response:
+            return Reply(response.status, response.headers.copy(), await response.read())
+
+    async def get(self, path: str, **more: Any) -> Reply:
+        return await self.request("GET", path, **more)
+
+    async def execute(
+        self,
+        code: str,
+        *,
+        language: str = "python",
+        session: str | None = None,
+        headers: Mapping[str, str] | None = None,
+        name: str = "main",
+        files: list[dict[str, Any]] | None = None,
+        **body: Any,
+    ) -> Reply:
+        """POST /execute with `code` as the first file."""
+        sent = {
+            "language": language,
+            "version": "*",
+            "files": [{"name": name, "content": code}, *(files or [])],
+        } | body
+        return await self.request("POST", "/execute", session=session, headers=headers, json=sent)
+
+    async def checkpoint(self, session: str, **more: Any) -> Reply:
+        return await self.get("/session/checkpoint", session=session, **more)
+
+    async def restore(
+        self,
+        session: str,
+        archive: Any,
+        *,
+        headers: Mapping[str, str] | None = None,
+        **more: Any,
+    ) -> Reply:
+        return await self.request(
+            "POST",
+            "/session/restore",
+            session=session,
+            headers={"Content-Type": "application/x-gtar", **(headers or {})},
+            data=archive,
+            **more,
+        )
+
+    async def file(self, session: str, path: str, **more: Any) -> Reply:
+        return await self.get(f"/session/files/{path}", session=session, **more)
+
+    async def paths(self, session: str) -> list[str]:
+        """The names of the session's files."""
+        listed = await self.get("/session/files", session=session)
+        return [each["path"] for each in listed.json["files"]]
+
+
+@contextlib.asynccontextmanager
+async def daemons(root: Path, *names: str, **environ: str) -> AsyncIterator[list[Daemon]]:
+    """Several runners at once, each with its own data root below `root`."""
+    started: list[Daemon] = []
+    try:
+        for name in names:
+            daemon = Daemon(root / name, environ)
+            started.append(daemon)
+            await daemon.start()
+        yield started
+    finally:
+        for daemon in started:
+            await daemon.stop()
