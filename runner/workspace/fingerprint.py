@@ -148,5 +148,7 @@ class HashCache:
             self._entries.clear()
             self._asked.clear()
 
-    def __len__(self) -> int:
+    @property
+    def size(self) -> int:
+        """How many files are remembered."""
         return len(self._entries)

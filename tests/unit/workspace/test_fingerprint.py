@@ -87,7 +87,7 @@ def test_a_fresh_hash_drops_an_old_one(file: Path) -> None:
     cache = HashCache()
     cache.put(PARTS, hashed(file))
     cache.put(PARTS, hashed(file, clock=lambda: 0))
-    assert len(cache) == 0
+    assert cache.size == 0
 
 
 def test_a_file_that_changes_under_the_reader_is_told(file: Path, monkeypatch) -> None:
@@ -118,8 +118,8 @@ def test_a_full_cache_keeps_what_it_has_until_it_is_swept() -> None:
     cache.sweep()
     assert cache.get((b"b",), print_of) == "62"
     cache.sweep()
-    assert len(cache) == 1
+    assert cache.size == 1
     cache.put((b"c",), Hashed(print_of, "63", began_ns=1 << 60))
     assert cache.get((b"c",), print_of) == "63"
     cache.clear()
-    assert len(cache) == 0
+    assert cache.size == 0

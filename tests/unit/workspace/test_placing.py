@@ -249,9 +249,8 @@ def test_a_full_disk_is_told_and_the_workspace_untouched(tmp_path: Path) -> None
             staging = top.make_dir((b"staging",), uid=0, gid=0, mode=0o700)
             (tmp_path / "workspace/f").write_bytes(b"before")
             wanted = [inline("f", b"new"), inline("g", bytes(2 << 20))]
-            with workspace, staging:
-                with pytest.raises(InsufficientStorage) as caught:
-                    stage(staging, plan(wanted, {}, {}), uid=UID, gid=GID)
+            with workspace, staging, pytest.raises(InsufficientStorage) as caught:
+                stage(staging, plan(wanted, {}, {}), uid=UID, gid=GID)
             assert str(tmp_path) not in caught.value.message
             assert (tmp_path / "workspace/f").read_bytes() == b"before"
             assert os.listdir(tmp_path / "workspace") == ["f"]
