@@ -14,6 +14,8 @@ SYSTEM := \
 	nftables:/usr/sbin/nft \
 	iproute2:/usr/sbin/ip \
 	e2fsprogs:/usr/sbin/mkfs.ext4 \
+	isal:/usr/bin/igzip \
+	curl:/usr/bin/curl \
 	ca-certificates:/etc/ssl/certs/ca-certificates.crt
 
 .PHONY: setup demo test run bench lint format clean
