@@ -6,6 +6,7 @@ directory that the walk holds open, never through a link: nothing outside can be
 
 from __future__ import annotations
 
+import contextlib
 import os
 import stat
 from collections.abc import Mapping
@@ -95,9 +96,10 @@ class _Collection:
         return None
 
     def _empty(self, entry: Entry) -> None:
-        path = SafePath.of_parts(entry.parts)
-        if _name_fault(path) is None and len(self.found.empty_dirs) < self._caps.empty_dirs:
-            self.found.empty_dirs.append(path)
+        if len(self.found.empty_dirs) < self._caps.empty_dirs:
+            with contextlib.suppress(_SkipError):
+                _name_of(entry)
+                self.found.empty_dirs.append(SafePath(entry.parts))
 
     def _skip(self, entry: Entry, reason: Reason) -> None:
         self.found.skipped_total += 1
@@ -107,26 +109,26 @@ class _Collection:
 
     def _file(self, entry: Entry) -> None:
         try:
-            path = _nameable(entry)
-            before = self._primed.get(str(path))
+            name = _name_of(entry)
+            before = self._primed.get(name)
             sha256 = self._hash(entry, primed=before is not None)
             if before is not None and before.read_only:
                 # Its owner does not prove it: a program may swap two read-only inputs.
                 if sha256 == before.sha256 and _sealed(entry.stat):
-                    self.found.unchanged.append(path)
+                    self.found.unchanged.append(SafePath(entry.parts))
                 else:
                     self._skip(entry, Reason.READ_ONLY_INPUT)
             else:
-                self._compare(entry, path, sha256, before)
+                self._compare(entry, name, sha256, before)
         except _SkipError as skip:
             self._skip(entry, skip.reason)
 
-    def _compare(self, entry: Entry, path: SafePath, sha256: str, before: Primed | None) -> None:
+    def _compare(self, entry: Entry, name: str, sha256: str, before: Primed | None) -> None:
         # What was delivered last is what the client has: an input that went back to its original
         # after an edit of it was delivered is an output again.
-        delivered = self._surfaced.get(str(path))
+        delivered = self._surfaced.get(name)
         if delivered is None and before is not None and sha256 == before.sha256:
-            self.found.unchanged.append(path)
+            self.found.unchanged.append(SafePath(entry.parts))
         elif sha256 != delivered:
             if entry.stat.st_size > self._caps.file_bytes:
                 raise _SkipError(Reason.TOO_LARGE)
@@ -134,6 +136,7 @@ class _Collection:
                 raise _SkipError(Reason.TOO_MANY)
             status = Status.NEW if before is None and delivered is None else Status.MODIFIED
             mode = stat.S_IMODE(entry.stat.st_mode)
+            path = SafePath(entry.parts)
             self.found.files.append(Output(path, entry.stat.st_size, mode, sha256, status, before))
 
     def _hash(self, entry: Entry, *, primed: bool) -> str:
@@ -173,24 +176,15 @@ def _read(entry: Entry) -> Hashed:
         raise _SkipError(Reason.UNREADABLE) from None
 
 
-def _nameable(entry: Entry) -> SafePath:
-    """Its path, if the client could name the file to us again."""
-    path = SafePath.of_parts(entry.parts)
-    fault = _name_fault(path)
-    if fault is not None:
-        raise _SkipError(fault)
-    return path
-
-
-def _name_fault(path: SafePath) -> Reason | None:
-    raw = bytes(path)
+def _name_of(entry: Entry) -> str:
+    """Its name on the wire, if the client could name it to us again."""
+    raw = b"/".join(entry.parts)
     if len(raw) > NAME_BYTES_MAX:
-        return Reason.NAME_TOO_LONG
+        raise _SkipError(Reason.NAME_TOO_LONG)
     try:
-        raw.decode("utf-8")
+        return raw.decode("utf-8")
     except UnicodeDecodeError:
-        return Reason.NAME_NOT_UTF8
-    return None
+        raise _SkipError(Reason.NAME_NOT_UTF8) from None
 
 
 def _sealed(status: os.stat_result) -> bool:

@@ -13,6 +13,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from enum import StrEnum
 from heapq import nsmallest
+from itertools import chain, islice
 from typing import NamedTuple
 
 from runner.workspace import descent
@@ -97,11 +98,12 @@ class _Budget:
             names = (os.fsencode(entry.name) for entry in scan)
             if self.left is None:
                 return sorted(names)
-            # The smallest ones, not the first ones: which are kept must not depend on the disk.
-            kept = nsmallest(self.left + 1, names)
-        if len(kept) > self.left:
-            self.exceeded = True
-            kept.pop()
+            kept = list(islice(names, self.left + 1))
+            if len(kept) > self.left:
+                # The smallest names, not the first: what is kept must not depend on the disk.
+                self.exceeded = True
+                kept = nsmallest(self.left, chain(kept, names))
+        kept.sort()
         self.left -= len(kept)
         return kept
 

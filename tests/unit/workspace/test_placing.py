@@ -265,6 +265,7 @@ def test_survey_reads_only_what_decides_something(room, prime, monkeypatch) -> N
     real = os.pread
     monkeypatch.setattr(os, "pread", lambda *given: read.append(given) or real(*given))
     prime(inline("same", b"one"), inline("other", b"longer"))
+    prime(inline("same", b"one", read_only=True))
     assert read == []
 
 

@@ -97,6 +97,17 @@ def test_a_symlinked_parent_is_never_followed(room, tmp_path: Path) -> None:
     assert os.listdir(room.data) == ["a"]
 
 
+@pytest.mark.parametrize("parts", [(b"l", b"f"), (b"l", b"e", b"f"), (b"d", b"m", b"f")])
+def test_a_link_that_stays_in_the_workspace_is_not_followed_either(room, parts) -> None:
+    put(room.data / "d/f")
+    put(room.data / "d/e/f")
+    (room.data / "l").symlink_to("d")
+    (room.data / "d/m").symlink_to("e")
+    with pytest.raises(OSError) as caught:
+        room.workspace.open_file(parts)
+    assert caught.value.errno in (errno.ELOOP, errno.ENOTDIR)
+
+
 @pytest.mark.parametrize("kind", ["symlink", "fifo", "socket", "directory", "device"])
 def test_only_a_regular_file_is_opened_and_nothing_blocks(room, tmp_path: Path, kind: str) -> None:
     path = room.data / "f"

@@ -146,6 +146,24 @@ def test_ancestors_moved_away_during_the_walk_lead_nowhere_else(room, tmp_path: 
     assert outside == {room.data.stat().st_dev}
 
 
+def test_the_way_up_is_found_after_the_way_down_was_moved(room) -> None:
+    levels = OPEN_ANCESTORS + 20
+    deep = room.data
+    for _ in range(levels):
+        deep = deep / "d"
+        deep.mkdir()
+        (deep / "z").touch()
+    inodes = {path.stat().st_ino for path in room.data.rglob("z")}
+    seen = set()
+    for entry in room.workspace.walk():
+        if entry.name == b"z":
+            seen.add(entry.stat.st_ino)
+        # A directory whose parent's descriptor was closed long ago: its `..` is the root now.
+        if entry.depth == levels and entry.name == b"d":
+            (room.data / "/".join("d" * 10)).rename(room.data / "moved")
+    assert seen == inodes
+
+
 def test_a_mount_point_is_told_and_not_entered(room) -> None:
     (room.root / "other").mkdir()
     (room.root / "other/kept").touch()
