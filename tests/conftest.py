@@ -8,8 +8,13 @@ from collections.abc import AsyncIterator, Callable, Iterator
 from pathlib import Path
 
 import pytest
+import pytest_asyncio
 
 from tests.harness import Daemon
+from tests.leftovers import TEST_UID, assert_nothing_left, cgroups_of
+
+#: A daemon serves one session for its whole life: tests that share a daemon share it.
+SESSION = "the-session"
 
 
 @pytest.fixture
@@ -41,3 +46,38 @@ async def start(fast_dir: Path) -> AsyncIterator[Callable[..., object]]:
 async def daemon(start: Callable[..., object]) -> Daemon:
     """One daemon with default settings, ready."""
     return await start()  # type: ignore[misc,no-any-return]
+
+
+@pytest_asyncio.fixture(scope="module", loop_scope="module")
+async def runner() -> AsyncIterator[Daemon]:
+    """One daemon for all tests of a file, which belongs to `SESSION`; nothing of it may be left.
+
+    Its tests share its event loop: `pytestmark = pytest.mark.asyncio(loop_scope="module")`.
+    """
+    root = Path(tempfile.mkdtemp(prefix="sandbox-runner-test-", dir="/dev/shm"))
+    daemon = Daemon(root / "data", {"RUNNER_SESSION_UID": str(TEST_UID)})
+    try:
+        async with daemon:
+            await daemon.execute("pass", session=SESSION)
+            yield daemon
+            await assert_nothing_left(daemon.data_root)
+        assert not cgroups_of(daemon.data_root)
+    finally:
+        shutil.rmtree(root, ignore_errors=True)
+
+
+@pytest_asyncio.fixture(loop_scope="module")
+async def launch(fast_dir: Path) -> AsyncIterator[Callable[..., object]]:
+    """Like `start`, beside `runner` and on its loop: `await launch("name", RUNNER_X="y")`."""
+    launched: dict[str, Daemon] = {}
+
+    async def _launch(name: str = "root", **environ: str) -> Daemon:
+        uid = {"RUNNER_SESSION_UID": str(TEST_UID)}
+        launched[name] = Daemon(fast_dir / name, uid | environ)
+        return await launched[name].start()
+
+    yield _launch
+    for daemon in launched.values():
+        await daemon.stop()
+        await assert_nothing_left(daemon.data_root)
+        assert not cgroups_of(daemon.data_root)
