@@ -55,7 +55,8 @@ class Facts:
     `exec_errno`   the errno with which exec failed inside the jail, or None.
     `wait_status`  raw wait status of the command as init saw it; None if init died first.
     `nsjail_status` raw wait status of the nsjail process; None if it could not even be started.
-    `nsjail_log`   last lines nsjail wrote to its own descriptor; for people and logs, not decisions.
+    `nsjail_log`   last lines nsjail wrote to its own descriptor: for people, not for decisions.
+    `cpu_ns`       from the exec on; what nsjail used to set the jail up is only in `counters`.
     `proven_empty` no process of the jail was left when it was looked at last.
     Times in ns, sizes in bytes.
     """

@@ -31,7 +31,14 @@ class JailHost:
     """Found by `open`; everything in it stays as it is until `aclose`."""
 
     def __init__(
-        self, *, nsjail: str | None, launch: str, fixed: Fixed, cgroups: Cgroups, runtime_dir: str
+        self,
+        *,
+        nsjail: str | None,
+        launch: str,
+        fixed: Fixed,
+        cgroups: Cgroups,
+        runtime_dir: str,
+        stream_owner: tuple[int, int],
     ) -> None:
         #: None: there is no nsjail on this machine, and every jail says so in its facts.
         self.nsjail = nsjail
@@ -40,6 +47,7 @@ class JailHost:
         self.cgroups = cgroups
         self.running: set[Jail] = set()
         self._runtime_dir = runtime_dir
+        self._stream_owner = stream_owner
 
     @classmethod
     def open(
@@ -65,6 +73,7 @@ class JailHost:
             fixed=fixed,
             cgroups=cgroups,
             runtime_dir=runtime_dir,
+            stream_owner=(uid, gid),
         )
 
     @property
@@ -76,7 +85,9 @@ class JailHost:
         """An nsjail that waits for its configuration. Raises SpawnFailed."""
         if self.nsjail is None:
             raise SpawnFailed("nsjail_missing")
-        return await spawn(launch=self.launch, nsjail=self.nsjail, cgroups=self.cgroups)
+        return await spawn(
+            launch=self.launch, nsjail=self.nsjail, cgroups=self.cgroups, owner=self._stream_owner
+        )
 
     async def aclose(self) -> None:
         """Ends all jails that still run, waits for their end (bounded), and cleans up."""

@@ -69,8 +69,9 @@ class Rootfs:
     system: tuple[Mount, ...]
     devices: tuple[Mount, ...]
     proc_masks: tuple[Mount, ...]
-    etc_offline: str
-    etc_online: str
+    etc: str
+    #: The resolv.conf of a jail that has a network.
+    resolvers: str
 
 
 def prepare(runtime_dir: str, *, uid: int, gid: int) -> Rootfs:
@@ -85,26 +86,28 @@ def prepare(runtime_dir: str, *, uid: int, gid: int) -> Rootfs:
     empty_file, empty_dir = os.path.join(base, "empty-file"), os.path.join(base, "empty-dir")
     _write(empty_file, "", mode=0o444)
     os.mkdir(empty_dir, 0o555)
-    offline, online = os.path.join(base, "etc-offline"), os.path.join(base, "etc-online")
-    for directory in (offline, online):
-        _make_etc(directory, uid=uid, gid=gid)
-    _write(os.path.join(online, "resolv.conf"), _resolvers())
+    etc, resolvers = os.path.join(base, "etc"), os.path.join(base, "resolv.conf")
+    _make_etc(etc, uid=uid, gid=gid)
+    _write(resolvers, _resolvers())
     return Rootfs(
         system=_system_mounts(),
         devices=_device_mounts(),
         proc_masks=_proc_masks(empty_file, empty_dir),
-        etc_offline=offline,
-        etc_online=online,
+        etc=etc,
+        resolvers=resolvers,
     )
 
 
 def mounts(rootfs: Rootfs, profile: Profile) -> tuple[Mount, ...]:
     """Every mount of one jail. Pure."""
-    etc = rootfs.etc_offline if profile.network is Network.NONE else rootfs.etc_online
+    resolvers = Mount(
+        "/etc/resolv.conf", source=rootfs.resolvers, is_bind=True, is_dir=False, executable=False
+    )
     tmpfs = f"size={profile.tmp_bytes},mode=1777"
     return (
         *rootfs.system,
-        Mount("/etc", source=etc, is_bind=True, executable=False),
+        Mount("/etc", source=rootfs.etc, is_bind=True, executable=False),
+        *((resolvers,) if profile.network is Network.EGRESS else ()),
         # Writable for /proc/self/oom_score_adj; all that is not a process's own is root's.
         Mount("/proc", fstype="proc", writable=True, executable=False),
         *rootfs.proc_masks,
@@ -191,6 +194,8 @@ def _make_etc(directory: str, *, uid: int, gid: int) -> None:
     _write(os.path.join(directory, "group"), group)
     _write(os.path.join(directory, "hosts"), _HOSTS)
     _write(os.path.join(directory, "nsswitch.conf"), _NSSWITCH)
+    # Empty, and there to be mounted over.
+    _write(os.path.join(directory, "resolv.conf"), "")
     # Programs such as df read it; the kernel's view is the jail's own.
     os.symlink("/proc/self/mounts", os.path.join(directory, "mtab"))
 

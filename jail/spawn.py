@@ -68,23 +68,24 @@ class Spawned:
             signal.pidfd_send_signal(self.pidfd.number, signal.SIGKILL)
 
 
-async def spawn(*, launch: str, nsjail: str, cgroups: Cgroups) -> Spawned:
-    """Raises SpawnFailed. To be called in the main thread: the jail dies with the thread.
+async def spawn(*, launch: str, nsjail: str, cgroups: Cgroups, owner: tuple[int, int]) -> Spawned:
+    """Raises SpawnFailed. `owner` is the UID and GID that may reopen the standard streams.
 
-    (PR_SET_PDEATHSIG follows the spawning thread, not the process.)
+    To be called in the main thread: PR_SET_PDEATHSIG follows the thread that spawned, not the
+    process, and the jail is to die with the daemon.
     """
     try:
         cgroup = await asyncio.to_thread(cgroups.create, None)
     except OSError as error:
         raise SpawnFailed("cgroup") from error
     try:
-        return _spawn_in(cgroup, launch=launch, nsjail=nsjail)
+        return _spawn_in(cgroup, launch=launch, nsjail=nsjail, owner=owner)
     except OSError as error:
         cgroup.remove()
         raise SpawnFailed("spawn") from error
 
 
-def _spawn_in(cgroup: Cgroup, *, launch: str, nsjail: str) -> Spawned:
+def _spawn_in(cgroup: Cgroup, *, launch: str, nsjail: str, owner: tuple[int, int]) -> Spawned:
     with contextlib.ExitStack() as theirs, contextlib.ExitStack() as ours:
 
         def pipe(*, we_read: bool) -> tuple[Descriptor, int]:
@@ -100,6 +101,9 @@ def _spawn_in(cgroup: Cgroup, *, launch: str, nsjail: str) -> Spawned:
         stdin, stdin_theirs = pipe(we_read=False)
         stdout, stdout_theirs = pipe(we_read=True)
         stderr, stderr_theirs = pipe(we_read=True)
+        # A pipe belongs to its maker, and whoever opens /dev/stderr opens it anew.
+        for number in (stdin_theirs, stdout_theirs, stderr_theirs):
+            os.fchown(number, *owner)
         log, log_theirs = pipe(we_read=True)
         # Datagrams: a report arrives whole or not at all.
         reports, reports_theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)

@@ -19,6 +19,7 @@
 #include <string.h>
 #include <sys/prctl.h>
 #include <sys/stat.h>
+#include <sys/syscall.h>
 #include <unistd.h>
 
 enum { BAD_USAGE = 120, PARENT_GONE = 121, CGROUP_REFUSED = 122, EXEC_REFUSED = 123 };
@@ -79,9 +80,11 @@ static void offer_to_oom_killer(int score)
 /* Python ignores SIGPIPE and SIGXFSZ, and ignored signals stay ignored across exec. */
 static void reset_signals(void)
 {
+	/* A zeroed kernel sigaction is SIG_DFL. The C library would not let us at 32 and 33. */
+	static const char by_default[64];
 	sigset_t none;
-	for (int signum = 1; signum < NSIG; signum++)
-		signal(signum, SIG_DFL);
+	for (int signum = 1; signum <= 64; signum++)
+		syscall(SYS_rt_sigaction, signum, by_default, NULL, (size_t)8);
 	sigemptyset(&none);
 	sigprocmask(SIG_SETMASK, &none, NULL);
 }

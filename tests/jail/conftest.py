@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import tempfile
 import time
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import replace
@@ -26,14 +27,26 @@ ENV = {"PATH": "/usr/local/bin:/usr/bin:/bin", "HOME": "/mnt/data"}
 
 
 @pytest.fixture(scope="session")
-def host(tmp_path_factory: pytest.TempPathFactory) -> Iterator[JailHost]:
+def runtime_dir() -> Iterator[str]:
+    """On tmpfs, as /run is."""
+    with tempfile.TemporaryDirectory(prefix="jail-runtime-", dir="/dev/shm") as directory:
+        yield directory
+
+
+@pytest.fixture(scope="session")
+def host(runtime_dir: str) -> Iterator[JailHost]:
     """One host for all tests, as one daemon has."""
-    runtime_dir = tmp_path_factory.mktemp("runtime")
     opened = JailHost.open(
-        nsjail=None, runtime_dir=str(runtime_dir), owner=f"tests-{UID}", uid=UID, gid=UID
+        nsjail=None, runtime_dir=runtime_dir, owner=f"tests-{UID}", uid=UID, gid=UID
     )
     yield opened
     opened.close()
+
+
+@pytest.fixture
+def other_runtime_dir(runtime_dir: str) -> str:
+    """For a host beside the shared one."""
+    return tempfile.mkdtemp(dir=runtime_dir)
 
 
 @pytest.fixture
@@ -146,5 +159,7 @@ def _descriptors() -> int:
     return len(os.listdir("/proc/self/fd"))
 
 
-def _mounts() -> str:
-    return Path("/proc/self/mountinfo").read_text()
+def _mounts() -> list[str]:
+    """Those of ours and of nsjail's; other tests of this machine make their own."""
+    lines = Path("/proc/self/mountinfo").read_text().splitlines()
+    return [line for line in lines if "nsjail" in line or "jail-runtime-" in line]

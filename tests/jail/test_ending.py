@@ -138,11 +138,11 @@ async def test_fifty_jails_ended_or_cancelled_leak_no_descriptor(
 
 
 async def test_closing_the_host_ends_all_jails(
-    tmp_path_factory: pytest.TempPathFactory, profile: ProfileMaker
+    other_runtime_dir: str, profile: ProfileMaker
 ) -> None:
     host = JailHost.open(
         nsjail=None,
-        runtime_dir=str(tmp_path_factory.mktemp("closing")),
+        runtime_dir=other_runtime_dir,
         owner=f"closing-{UID}",
         uid=UID,
         gid=UID,

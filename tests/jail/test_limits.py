@@ -5,9 +5,8 @@ from __future__ import annotations
 import os
 import signal
 
-from tests.jail.conftest import Runner
-
 from jail.facts import Ending, Facts
+from tests.jail.conftest import Runner
 
 
 async def test_a_program_over_its_memory_is_killed_and_counted(py: Runner) -> None:

@@ -8,11 +8,11 @@ import signal
 from pathlib import Path
 
 import pytest
-from tests.jail.conftest import UID, ProfileMaker, Runner
 
 from jail.facts import Enforcement, Facts
 from jail.host import JailHost
 from jail.process import Jail
+from tests.jail.conftest import UID, ProfileMaker, Runner
 
 
 @pytest.mark.parametrize("code", [0, 1, 125, 127, 137, 255])
@@ -38,9 +38,7 @@ async def test_a_program_that_is_not_there_is_an_exec_errno(run: Runner) -> None
     assert facts.wait_status is None and facts.proven_empty
 
 
-async def test_a_file_that_is_not_executable_is_an_exec_errno(
-    run: Runner, workspace: Path
-) -> None:
+async def test_a_file_that_is_not_executable_is_an_exec_errno(run: Runner, workspace: Path) -> None:
     (workspace / "data.txt").write_text("x")
     facts: Facts = await run("/mnt/data/data.txt")
     assert (facts.started, facts.exec_errno) == (False, errno.EACCES)

@@ -1,4 +1,4 @@
-"""Input and output: nothing waits for ever, nothing is lost, and a slow reader is a slow program."""
+"""Input and output: nothing waits for ever, nothing is lost, a slow reader slows the program."""
 
 from __future__ import annotations
 
