@@ -7,7 +7,7 @@ import hashlib
 import os
 import secrets
 import stat
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 
@@ -39,6 +39,7 @@ from runner.workspace.tree import Tree, write_all
 _FULL = (errno.ENOSPC, errno.EDQUOT)
 _CANNOT_CLONE = (errno.EOPNOTSUPP, errno.EXDEV, errno.EINVAL, errno.ENOTTY)
 _COPY_BYTES = 1 << 20
+_RESERVE = b"reserve"
 
 
 @dataclass(frozen=True, slots=True)
@@ -108,7 +109,7 @@ def _look(
         os.close(fd)
 
 
-def stage(staging: Tree, steps: Iterable[Step], *, uid: int, gid: int) -> Staging:
+def stage(staging: Tree, steps: Sequence[Step], *, uid: int, gid: int) -> Staging:
     """Writes what is to be placed below the root-only `staging`, with its final owner and mode.
 
     Raises `InsufficientStorage` when the disk is full and `InputUnavailable` when a source is gone
@@ -120,6 +121,7 @@ def stage(staging: Tree, steps: Iterable[Step], *, uid: int, gid: int) -> Stagin
     with _full_disk_is_told():
         staging.make_dir(root, uid=0, gid=0, mode=0o700).close()
         try:
+            _reserve(staging, root, steps)
             for number, step in enumerate(steps):
                 if step.action is Action.KEEP:
                     kept.append(step)
@@ -131,6 +133,18 @@ def stage(staging: Tree, steps: Iterable[Step], *, uid: int, gid: int) -> Stagin
             staging.remove(root)
             raise
     return Staging(staging, root, tuple(ready), tuple(kept))
+
+
+def _reserve(staging: Tree, root: Parts, steps: Iterable[Step]) -> None:
+    """Takes the room that `place` may need for parent directories, while all can still be undone.
+
+    One directory for each that may have to be made, and one for each that may have to grow.
+    """
+    parents = {step.input.path.parent for step in steps if step.action is not Action.KEEP}
+    missing = {parent[:depth] for parent in parents for depth in range(1, len(parent) + 1)}
+    for number in range(len(missing) + len(parents)):
+        parts = (*root, _RESERVE, b"%d" % number)
+        staging.ensure_dirs(parts, uid=0, gid=0, mode=0o700).close()
 
 
 def _stage_one(staging: Tree, step: Step, target: Parts, uid: int, gid: int) -> None:
@@ -194,6 +208,7 @@ def place(
     removed, never followed.
     """
     with _full_disk_is_told():
+        staging.tree.remove((*staging.root, _RESERVE))
         for step, staged in staging.ready:
             path = step.input.path
             with workspace.ensure_dirs(path.parent, uid=uid, gid=gid) as parent:

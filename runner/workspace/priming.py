@@ -30,11 +30,11 @@ class Inline:
     """The bytes came with the request; they are whatever the client says they are."""
 
     content: bytes = field(repr=False)
+    #: Hex.
+    sha256: str = field(init=False, compare=False)
 
-    @property
-    def sha256(self) -> str:
-        """Hex."""
-        return hashlib.sha256(self.content).hexdigest()
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "sha256", hashlib.sha256(self.content).hexdigest())
 
     @property
     def size(self) -> int:

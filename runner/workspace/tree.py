@@ -14,14 +14,11 @@ import errno
 import os
 from collections.abc import Iterable, Iterator
 
-from runner.workspace import descent, removal, syscalls, treewalk
+from runner.workspace import descent, directories, removal, syscalls, treewalk
 from runner.workspace.descent import NotRegularError, Parts
 from runner.workspace.treewalk import Entry, Kind, TooManyEntriesError
 
 __all__ = ["Entry", "Kind", "NotRegularError", "Parts", "TooManyEntriesError", "Tree", "write_all"]
-
-#: How often a name is fought for with someone who keeps putting something else there.
-CONTEST_TRIES = 1000
 
 # What rename says when file and directory would replace each other, or a directory is not empty.
 _SQUATTED = (errno.EISDIR, errno.ENOTDIR, errno.ENOTEMPTY, errno.EEXIST)
@@ -64,7 +61,7 @@ class Tree:
     def make_dir(self, parts: Parts, *, uid: int, gid: int, mode: int = 0o755) -> Tree:
         """Makes one directory whose parent is there and whose name is free."""
         with descent.parent_of(self._fd, parts) as (fd, name):
-            return Tree(_make_dir(fd, name, uid, gid, mode))
+            return Tree(directories.make(fd, name, uid, gid, mode))
 
     def ensure_dirs(self, parts: Parts, *, uid: int, gid: int, mode: int = 0o755) -> Tree:
         """The directory at `parts`, made where missing, as a tree that the caller closes.
@@ -76,7 +73,7 @@ class Tree:
         current = descent.open_dir(self._fd)
         for name in parts:
             try:
-                following = _ensure_dir(current, name, uid, gid, mode)
+                following = directories.ensure(current, name, uid, gid, mode)
             finally:
                 os.close(current)
             current = following
@@ -99,14 +96,14 @@ class Tree:
     ) -> os.stat_result:
         """A new file with these bytes; removed again if not all of them could be written.
 
-        It gets its owner and mode when it is whole.
+        Owner and mode come when it is whole.
         """
         with descent.parent_of(self._fd, parts) as (dir_fd, name):
             fd = os.open(name, _NEW, 0o600, dir_fd=dir_fd)
             try:
                 for chunk in chunks:
                     write_all(fd, chunk)
-                _give(fd, uid, gid, mode)
+                directories.give(fd, uid, gid, mode)
                 return os.fstat(fd)
             except BaseException:
                 os.unlink(name, dir_fd=dir_fd)
@@ -140,7 +137,7 @@ class Tree:
             descent.parent_of(self._fd, parts) as (fd, name),
             descent.parent_of(target._fd, target_parts) as (target_fd, target_name),
         ):
-            for _ in range(CONTEST_TRIES):
+            for _ in range(directories.CONTEST_TRIES):
                 try:
                     os.rename(name, target_name, src_dir_fd=fd, dst_dir_fd=target_fd)
                 except OSError as error:
@@ -228,7 +225,7 @@ class Tree:
 
     def give_root(self, *, uid: int, gid: int, mode: int) -> None:
         """Owner and mode of the root itself."""
-        _give(self._fd, uid, gid, mode)
+        directories.give(self._fd, uid, gid, mode)
 
     def fsync(self, parts: Parts = ()) -> None:
         """Writes one file or directory to the disk; with no parts, the root."""
@@ -248,51 +245,6 @@ class Tree:
     def space(self) -> os.statvfs_result:
         """Free bytes and inodes of the file system."""
         return os.fstatvfs(self._fd)
-
-
-def _make_dir(dir_fd: int, name: bytes, uid: int, gid: int, mode: int) -> int:
-    # 0700 and root's until it is whole: nobody gets in before it has its owner.
-    os.mkdir(name, 0o700, dir_fd=dir_fd)
-    fd = os.open(name, descent.DIRECTORY, dir_fd=dir_fd)
-    try:
-        _give(fd, uid, gid, mode)
-    except BaseException:
-        os.close(fd)
-        raise
-    return fd
-
-
-def _ensure_dir(dir_fd: int, name: bytes, uid: int, gid: int, mode: int) -> int:
-    for _ in range(CONTEST_TRIES):
-        try:
-            return os.open(name, descent.DIRECTORY, dir_fd=dir_fd)
-        except FileNotFoundError:
-            pass
-        except OSError as error:
-            if error.errno not in descent.NOT_A_DIRECTORY:
-                raise
-            _unlink_squatter(dir_fd, name)
-        try:
-            return _make_dir(dir_fd, name, uid, gid, mode)
-        except OSError as error:
-            # Someone was faster: EEXIST, or what we made was swapped before we opened it.
-            if error.errno not in (errno.EEXIST, errno.ENOENT, *descent.NOT_A_DIRECTORY):
-                raise
-    raise OSError(errno.EBUSY, "the directory is being fought over")
-
-
-def _unlink_squatter(dir_fd: int, name: bytes) -> None:
-    try:
-        os.unlink(name, dir_fd=dir_fd)
-    except (FileNotFoundError, IsADirectoryError):
-        # Gone, or a directory by now: the next try sees what it is.
-        return
-
-
-def _give(fd: int, uid: int, gid: int, mode: int) -> None:
-    # chown clears set-id bits, so the mode comes after it.
-    os.fchown(fd, uid, gid)
-    os.fchmod(fd, mode)
 
 
 def write_all(fd: int, chunk: bytes) -> None:

@@ -20,6 +20,7 @@ ANY = frozenset({"*"})
 ALLOWED: dict[str, tuple[frozenset[str], str]] = {
     "workspace/descent.py": (ANY, "the descent itself: every call has dir_fd and O_NOFOLLOW"),
     "workspace/tree.py": (ANY, "the door: one name in one open directory; the root by a setting"),
+    "workspace/directories.py": (ANY, "makes one name in one open directory"),
     "workspace/treewalk.py": (ANY, "lists and looks by descriptor only"),
     "workspace/removal.py": (ANY, "unlinks by descriptor only"),
     "workspace/dataroot.py": (

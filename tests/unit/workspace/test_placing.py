@@ -259,6 +259,29 @@ def test_a_full_disk_is_told_and_the_workspace_untouched(tmp_path: Path) -> None
         subprocess.run(["umount", tmp_path], check=True)
 
 
+@pytest.mark.parametrize(("inodes", "fits"), [(8, False), (12, False), (15, False), (17, True)])
+def test_room_for_the_parent_directories_is_taken_before_anything_is_placed(
+    tmp_path: Path, inodes: int, fits: bool
+) -> None:
+    options = f"size=1m,nr_inodes={inodes}"
+    subprocess.run(["mount", "-t", "tmpfs", "-o", options, "tmpfs", tmp_path], check=True)
+    try:
+        with Tree.open(str(tmp_path)) as top:
+            workspace = top.make_dir((b"workspace",), uid=UID, gid=GID)
+            staging = top.make_dir((b"staging",), uid=0, gid=0, mode=0o700)
+            steps = plan([inline("a/b/c/d/e/f/g/h/i/j")], {}, {})
+            with workspace, staging:
+                try:
+                    staged = stage(staging, steps, uid=UID, gid=GID)
+                except InsufficientStorage:
+                    assert not fits and os.listdir(tmp_path / "workspace") == []
+                else:
+                    assert fits and place(workspace, staged, {}, uid=UID, gid=GID).written
+            assert os.listdir(tmp_path / "staging") == []
+    finally:
+        subprocess.run(["umount", tmp_path], check=True)
+
+
 def test_survey_reads_only_what_decides_something(room, prime, monkeypatch) -> None:
     prime(inline("same", b"one"), inline("other", b"one"))
     read = []
