@@ -21,6 +21,7 @@ T = TypeVar("T")
 TEST_UID = 400_000 + os.getpid() % 50_000
 CGROUPS = Path("/sys/fs/cgroup")
 GRACE_S = 1.0
+_NOTHING: dict[str, list[str]] = {"processes": [], "cgroups": [], "jobs": [], "staging": []}
 
 
 def processes_of(uid: int) -> list[str]:
@@ -65,7 +66,15 @@ async def settled(look: Callable[[], T], wanted: T) -> T:
 
 async def assert_nothing_left(data_root: Path, uid: int = TEST_UID) -> None:
     """No process, no jail's cgroup and no job of this daemon is left."""
-    assert await settled(lambda: processes_of(uid), []) == []
-    assert await settled(lambda: jail_groups(data_root), []) == []
-    assert await settled(lambda: os.listdir(data_root / "jobs"), []) == []
-    assert os.listdir(data_root / "staging") == []
+
+    def look() -> dict[str, list[str]]:
+        return {
+            "processes": processes_of(uid),
+            "cgroups": jail_groups(data_root),
+            "jobs": os.listdir(data_root / "jobs"),
+            "staging": os.listdir(data_root / "staging"),
+        }
+
+    left = {name: found for name, found in (await settled(look, _NOTHING)).items() if found}
+    if left:
+        raise AssertionError(f"left behind: {left}")

@@ -11,7 +11,7 @@ from dataclasses import replace
 
 from runner.session.lifecycle import State
 from runner.session.record import Record, RecordUnreadable, Store
-from runner.session.session import RESTORING, UNREADABLE, Session, adopted_state
+from runner.session.session import MISSING, RESTORING, UNREADABLE, Session, adopted_state
 from runner.workspace.dataroot import DataRoot
 
 log = logging.getLogger(__name__)
@@ -25,6 +25,9 @@ def adopt(data: DataRoot, *, lock_wait: float) -> Session:
     if record is not None and record.dirty == RESTORING:
         record = _wipe(data, store, record)
     state = adopted_state(record, workspace_present=data.workspace_present())
+    if record is not None and state is State.DIRTY and record.dirty is None:
+        # Not written down: what is on the disk is looked at again at the next start.
+        record = replace(record, dirty=MISSING)
     if state is State.UNBOUND and data.workspace_present():
         # Nobody's files: a session bound here must not find them.
         data.wipe_workspace()
