@@ -1,8 +1,9 @@
-"""A bounded hand-over of byte blocks between threads, and between a thread and the event loop.
+"""Bounded hand-overs of byte blocks: thread to thread, thread to event loop, event loop to thread.
 
-The bound is the backpressure: whoever is ahead waits. Either end can leave, and the other learns
-it at its next call: a reader that left makes `put` raise `AbandonedError`, a writer that failed
-makes reading raise its exception.
+The bound is the backpressure: a writer spends a credit for each block and the reader gives it
+back, so whoever is ahead waits. Either end can leave, and the other learns it at its next call: a
+reader that left makes writing raise `AbandonedError`, a writer that failed makes reading raise its
+exception. Queues of C are used because a Python condition costs more than the work on a block.
 """
 
 from __future__ import annotations
@@ -10,8 +11,8 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import threading
-from collections import deque
-from collections.abc import Callable, Generator, Iterator
+from collections.abc import Generator, Iterator
+from queue import SimpleQueue
 from typing import TypeAlias
 
 #: A block changes hands: who gave it away does not touch it again.
@@ -22,109 +23,107 @@ class AbandonedError(Exception):
     """The reading end has left; what is written goes nowhere."""
 
 
-class Handover:
-    """One writer and one reader; each may be a thread or a coroutine, not both at once."""
+class _End:
+    """Nothing more comes; with a failure, because of it."""
 
-    def __init__(self, max_bytes: int) -> None:
-        """A block goes in while fewer than `max_bytes` wait in between."""
-        self._max_bytes = max_bytes
-        self._waiting_bytes = 0
-        self._blocks: deque[Block] = deque()
-        self._changed = threading.Condition()
-        self._ended = False
-        self._failure: BaseException | None = None
+    def __init__(self, failure: BaseException | None) -> None:
+        self.failure = failure
+
+    def check(self) -> None:
+        if self.failure is not None:
+            raise self.failure
+
+
+class Handover:
+    """From one thread to another."""
+
+    def __init__(self, blocks_ahead: int) -> None:
+        """At most `blocks_ahead` blocks wait in between."""
         self._abandoned = False
-        self._wake: Callable[[], None] | None = None
+        self._blocks: SimpleQueue[Block | _End] = SimpleQueue()
+        self._credits: SimpleQueue[None] = SimpleQueue()
+        for _ in range(blocks_ahead):
+            self._credits.put(None)
 
     def put(self, block: Block) -> None:
-        """Blocks until there is room. Raises `AbandonedError`."""
-        with self._changed:
-            self._changed.wait_for(self._writable)
-            self._append(block)
-
-    def end(self, failure: BaseException | None = None) -> None:
-        """Nothing more comes; with `failure`, because of it, and it overtakes what waits."""
-        with self._changed:
-            if not self._ended:
-                self._ended, self._failure = True, failure
-                self._notify()
-
-    def abandon(self) -> None:
-        """The reader leaves. A writer that waits for room is let go."""
-        with self._changed:
-            self._abandoned = True
-            self._blocks.clear()
-            self._notify()
-
-    def __iter__(self) -> Iterator[Block]:
-        """Reads to the end, blocking. Raises the writer's failure."""
-        while True:
-            with self._changed:
-                self._changed.wait_for(self._readable)
-                block = self._take()
-            if block is None:
-                return
-            yield block
-
-    async def put_async(self, block: Block) -> None:
-        """`put` for a coroutine."""
-        while True:
-            with self._changed:
-                if self._writable():
-                    self._append(block)
-                    return
-                woken = self._waiter()
-            await woken.wait()
-
-    async def get_async(self) -> Block | None:
-        """The next block for a coroutine; None at the end. Raises the writer's failure."""
-        while True:
-            with self._changed:
-                if self._readable():
-                    return self._take()
-                woken = self._waiter()
-            await woken.wait()
-
-    def _writable(self) -> bool:
-        return self._abandoned or self._waiting_bytes < self._max_bytes
-
-    def _append(self, block: Block) -> None:
+        """Waits until there is room. Raises `AbandonedError`."""
+        self._credits.get()
         if self._abandoned:
             raise AbandonedError
-        self._blocks.append(block)
-        self._waiting_bytes += len(block)
-        self._notify()
+        self._deliver(block)
 
-    def _readable(self) -> bool:
-        return bool(self._blocks) or self._ended or self._abandoned
+    def end(self, failure: BaseException | None = None) -> None:
+        """Nothing more comes. Never waits."""
+        self._deliver(_End(failure))
 
-    def _take(self) -> Block | None:
-        if self._failure is not None:
-            raise self._failure
-        if not self._blocks:
+    def abandon(self) -> None:
+        """The reader leaves: a writer that waits is let go, and a reading that waits ends."""
+        self._abandoned = True
+        self._credits.put(None)
+        self._deliver(_End(None))
+
+    def __iter__(self) -> Iterator[Block]:
+        """Reads to the end, waiting for each. Raises the writer's failure."""
+        while True:
+            block = self._blocks.get()
+            if isinstance(block, _End):
+                block.check()
+                return
+            self._give_back()
+            yield block
+
+    def _deliver(self, block: Block | _End) -> None:
+        self._blocks.put(block)
+
+    def _give_back(self) -> None:
+        self._credits.put(None)
+
+
+class HandoverToLoop(Handover):
+    """From a thread to a coroutine of the loop that it is made in."""
+
+    def __init__(self, blocks_ahead: int) -> None:
+        super().__init__(blocks_ahead)
+        self._loop = asyncio.get_running_loop()
+        self._arrived: asyncio.Queue[Block | _End] = asyncio.Queue()
+
+    async def get(self) -> Block | None:
+        """The next block, None at the end. Raises the writer's failure."""
+        block = await self._arrived.get()
+        if isinstance(block, _End):
+            block.check()
             return None
-        block = self._blocks.popleft()
-        self._waiting_bytes -= len(block)
-        self._notify()
+        self._give_back()
         return block
 
-    def _notify(self) -> None:
-        self._changed.notify_all()
-        if self._wake is not None:
-            self._wake()
-            self._wake = None
-
-    def _waiter(self) -> asyncio.Event:
-        """An event of the running loop that the next change sets, whichever thread makes it."""
-        event, loop = asyncio.Event(), asyncio.get_running_loop()
-        self._wake = lambda: _set_from_thread(loop, event)
-        return event
+    def _deliver(self, block: Block | _End) -> None:
+        # A loop that was closed has nobody left who waits.
+        with contextlib.suppress(RuntimeError):
+            self._loop.call_soon_threadsafe(self._arrived.put_nowait, block)
 
 
-def _set_from_thread(loop: asyncio.AbstractEventLoop, event: asyncio.Event) -> None:
-    # A loop that was closed has nobody left who waits.
-    with contextlib.suppress(RuntimeError):
-        loop.call_soon_threadsafe(event.set)
+class HandoverFromLoop(Handover):
+    """From a coroutine of the loop that it is made in to a thread."""
+
+    def __init__(self, blocks_ahead: int) -> None:
+        super().__init__(0)
+        self._loop = asyncio.get_running_loop()
+        self._room = asyncio.Semaphore(blocks_ahead)
+
+    async def put_async(self, block: Block) -> None:
+        """Waits until there is room. Raises `AbandonedError`."""
+        await self._room.acquire()
+        if self._abandoned:
+            raise AbandonedError
+        self._deliver(block)
+
+    def abandon(self) -> None:
+        super().abandon()
+        self._give_back()
+
+    def _give_back(self) -> None:
+        with contextlib.suppress(RuntimeError):
+            self._loop.call_soon_threadsafe(self._room.release)
 
 
 class Stage:
@@ -137,17 +136,13 @@ class Stage:
     def __init__(
         self,
         blocks: Generator[Block, None, None],
+        out: Handover,
         *,
-        ahead: int,
         name: str,
         upstream: Handover | None = None,
     ) -> None:
-        """`ahead` bytes may wait to be read.
-
-        `upstream` is what the generator itself may be waiting for: it is abandoned as well when
-        the stage is stopped.
-        """
-        self.out = Handover(ahead)
+        """`upstream` is what the generator itself may wait for: stopping abandons it as well."""
+        self.out = out
         self._upstream = upstream
         self._blocks = blocks
         self._thread = threading.Thread(target=self._run, name=name, daemon=True)
@@ -176,7 +171,7 @@ class Stage:
                 for block in blocks:
                     self.out.put(block)
         except AbandonedError:
-            self.out.end()
+            return  # Nobody reads any more.
         except BaseException as error:
             self.out.end(error)  # It is raised again where the blocks are read.
         else:

@@ -46,39 +46,34 @@ class Plan:
 
 
 class Inventory:
-    """One walk. What it counted is there when `members` has come to its end."""
+    """One walk. `state` and `omitted` are there when `members` has come to its end."""
 
     def __init__(self, tree: Tree, limits: Limits) -> None:
         self._tree = tree
         self._limits = limits
         self._state = hashlib.sha256()
         self._first_names: dict[tuple[int, int], bytes] = {}
-        self._tar_bytes = 0
-        self._entries = 0
-        self._omitted = 0
+        self.omitted = 0
 
     def members(self) -> Iterator[tuple[Member, os.stat_result, Entry | None]]:
-        """Every member with its lstat and its entry; the root has none.
-
-        Raises `CheckpointTooLarge` before a member that would be over a cap.
-        """
+        """Every member with its lstat and its entry; the root has none."""
         status = self._tree.stat()
         root = _member(ROOT, tarformat.DIRECTORY, status)
-        self._count(root, status)
+        self._note(root, status)
         yield root, status, None
         try:
             # The root is an entry of the archive as well.
             for entry in self._tree.walk(max_entries=self._limits.entries - 1):
                 member = self._member_of(entry)
                 if member is not None:
-                    self._count(member, entry.stat)
+                    self._note(member, entry.stat)
                     yield member, entry.stat, entry
         except TooManyEntriesError:
             raise CheckpointTooLarge("it has too many entries", reason="entries") from None
 
-    def plan(self) -> Plan:
-        """What the walk counted."""
-        return Plan(self._state.hexdigest(), self._tar_bytes, self._entries, self._omitted)
+    def state(self) -> str:
+        """The name of the state that the walk found."""
+        return self._state.hexdigest()
 
     def _member_of(self, entry: Entry) -> Member | None:
         """None for a socket, fifo or device: nothing that could be brought back to life."""
@@ -104,16 +99,10 @@ class Inventory:
             )
         if kind is Kind.UNLISTED:
             raise Internal("a directory of the workspace cannot be listed", reason="unlisted")
-        self._omitted += 1
+        self.omitted += 1
         return None
 
-    def _count(self, member: Member, status: os.stat_result) -> None:
-        self._entries += 1
-        self._tar_bytes += tarformat.encoded_size(member)
-        if self._tar_bytes > self._limits.expanded_bytes:
-            raise CheckpointTooLarge("expanded, it is larger than the cap", reason="expanded")
-        if len(member.name) > self._limits.name_bytes:
-            raise CheckpointTooLarge("a name is longer than the cap", reason="name")
+    def _note(self, member: Member, status: os.stat_result) -> None:
         self._state.update(
             b"%b\0%b\0%o %d %d %d\n"
             % (
@@ -130,9 +119,15 @@ class Inventory:
 def plan(tree: Tree, limits: Limits) -> Plan:
     """Walks without reading a file body. Raises `CheckpointTooLarge`. Blocks."""
     inventory = Inventory(tree, limits)
-    for _ in inventory.members():
-        pass
-    return inventory.plan()
+    entries = tar_bytes = 0
+    for member, _, _ in inventory.members():
+        entries += 1
+        tar_bytes += tarformat.encoded_size(member)
+        if tar_bytes > limits.expanded_bytes:
+            raise CheckpointTooLarge("expanded, it is larger than the cap", reason="expanded")
+        if len(member.name) > limits.name_bytes:
+            raise CheckpointTooLarge("a name is longer than the cap", reason="name")
+    return Plan(inventory.state(), tar_bytes, entries, inventory.omitted)
 
 
 def _member(name: bytes, kind: bytes, status: os.stat_result, *, size: int = 0) -> Member:

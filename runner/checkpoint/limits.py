@@ -9,7 +9,7 @@ BLOCK = 512
 
 #: Bytes handed from one thread to the next at a time. A quarter of a mebibyte stays in the
 #: second-level cache of the core that reads, hashes and compresses it.
-CHUNK = 1024 << 10
+CHUNK = 256 << 10
 
 #: Linux takes no longer symlink target (PATH_MAX less the NUL).
 SYMLINK_BYTES_MAX = 4095

@@ -13,15 +13,15 @@ from dataclasses import dataclass
 from typing import Self
 
 from runner.checkpoint import gzipframe, sidecar
-from runner.checkpoint.handover import AbandonedError, Block, Handover, Stage
-from runner.checkpoint.limits import Limits
+from runner.checkpoint.handover import AbandonedError, Block, Handover, HandoverFromLoop, Stage
+from runner.checkpoint.limits import CHUNK, Limits
 from runner.checkpoint.sidecar import Sidecar
 from runner.checkpoint.unpack import protect_inputs, refusal, unpack
 from runner.errors import CheckpointCorrupt, Internal
 from runner.workspace.dataroot import Owner
 from runner.workspace.tree import Tree
 
-_AHEAD = 1 << 20
+_AHEAD = 8
 _UNPACKING_MODE = 0o700
 
 log = logging.getLogger(__name__)
@@ -49,7 +49,7 @@ class Restore:
         self._staging = staging
         self._name = name
         self._expected = expected
-        self._incoming = Handover(_AHEAD)
+        self._incoming = HandoverFromLoop(_AHEAD)
         self._worker = ThreadPoolExecutor(1, thread_name_prefix="checkpoint-restore")
         self._result: Future[Sidecar]
 
@@ -60,10 +60,11 @@ class Restore:
         return self
 
     async def feed(self, chunk: Block) -> None:
-        """Takes compressed bytes, and waits while there is no room.
+        """Takes compressed bytes, at most `CHUNK` at a time, and waits while there is no room.
 
         Raises what the archive deserves as soon as it is known, which may be before its end.
         """
+        assert len(chunk) <= CHUNK
         try:
             await self._incoming.put_async(chunk)
         except AbandonedError:
@@ -109,7 +110,7 @@ def restore(incoming: Handover, staging: Tree, name: bytes, expected: Expected) 
 def _unpack_verified(incoming: Handover, target: Tree, expected: Expected) -> Sidecar:
     limits = expected.limits
     plain = gzipframe.decompress(incoming, max_bytes=limits.compressed_bytes)
-    stage = Stage(plain, ahead=_AHEAD, name="checkpoint-inflate", upstream=incoming)
+    stage = Stage(plain, Handover(_AHEAD), name="checkpoint-inflate", upstream=incoming)
     with stage as blocks:
         reader = unpack(blocks, target, expected.owner, limits)
     assert reader.facts is not None

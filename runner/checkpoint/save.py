@@ -1,7 +1,7 @@
 """Saving: a workspace tree in, the archive's bytes out, over two threads and a bounded hand-over.
 
 One thread walks, reads and hashes, another compresses; isal and hashlib let go of the GIL. What is
-in flight is a few blocks beside `_AHEAD` bytes between them and `_AHEAD` before the reader.
+in flight is at most `_AHEAD` blocks between them, as many before the reader, and those in hand.
 """
 
 from __future__ import annotations
@@ -10,14 +10,14 @@ import asyncio
 from collections.abc import AsyncGenerator, Generator
 
 from runner.checkpoint import gzipframe
-from runner.checkpoint.handover import Block, Stage
+from runner.checkpoint.handover import Block, Handover, HandoverToLoop, Stage
 from runner.checkpoint.inventory import Plan
 from runner.checkpoint.limits import Limits
 from runner.checkpoint.sidecar import SidecarFacts
-from runner.checkpoint.writer import tar_blocks
+from runner.checkpoint.writer import member_blocks, sealed
 from runner.workspace.tree import Tree
 
-_AHEAD = 1 << 20
+_AHEAD = 4
 
 
 def save(
@@ -28,8 +28,9 @@ def save(
     Raises `CheckpointTooLarge` over a cap and `Internal` when the workspace is not the planned one
     any more: what came out until then is no archive, and has to be cut off, not ended.
     """
-    blocks = tar_blocks(tree, facts, planned, key=key, limits=limits)
-    with Stage(blocks, ahead=_AHEAD, name="checkpoint-read") as tar:
+    members = member_blocks(tree, planned, limits=limits)
+    with Stage(members, Handover(_AHEAD), name="checkpoint-read") as blocks:
+        tar = sealed(blocks, facts, planned, key=key, limits=limits)
         yield from gzipframe.compress(tar, max_bytes=limits.compressed_bytes)
 
 
@@ -41,11 +42,11 @@ async def stream_save(
     Closing it, at any point, ends the threads before it returns: nothing reads the tree after that.
     """
     chunks = save(tree, facts, planned, key=key, limits=limits)
-    stage = Stage(chunks, ahead=_AHEAD, name="checkpoint-compress")
+    out = HandoverToLoop(_AHEAD)
+    stage = Stage(chunks, out, name="checkpoint-compress")
     stage.start()
     try:
-        while (chunk := await stage.out.get_async()) is not None:
+        while (chunk := await out.get()) is not None:
             yield chunk
     finally:
-        stage.out.abandon()
         await asyncio.shield(asyncio.to_thread(stage.stop))

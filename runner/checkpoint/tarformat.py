@@ -28,7 +28,7 @@ _MAGIC = b"ustar\00000"
 _TAIL = _MAGIC + bytes(64) + b"0000000\0" * 2 + bytes(167)
 #: Some writers leave the device numbers of a plain file empty. It means the same.
 _TAILS = frozenset((_TAIL, _MAGIC + bytes(64 + 16 + 167)))
-_BLANK = b" " * 8
+_BLANK_SUM = 8 * ord(" ")  # The checksum field counts as blanks.
 
 _MTIME_RECORD = re.compile(rb"(-?)(0|[1-9][0-9]{0,18})(?:\.([0-9]{1,9}))?")
 _SECONDS_MAX = 2**63 - 1
@@ -56,30 +56,25 @@ def padding(size: int) -> int:
 
 def encode(member: Member) -> bytes:
     """The member's header blocks: the pax one, if it needs one, and the ustar one."""
-    name = member.name + b"/" if member.kind == DIRECTORY else member.name
-    seconds, nanoseconds = divmod(member.mtime_ns, 1_000_000_000)
-    timed = member.kind != HARD_LINK and member.mtime_ns != 0
-    plain = _fits(name) and _fits(member.link) and member.size <= _NUMBER_MAX
-    if plain and timed and 1_000_000_000 <= seconds < 10_000_000_000:
+    raw, kind, mode, size, mtime_ns, link = member
+    name = raw + b"/" if kind == DIRECTORY else raw
+    seconds, nanoseconds = divmod(mtime_ns, 1_000_000_000)
+    timed = kind != HARD_LINK and mtime_ns != 0
+    plain = _fits(name) and not link and size <= _NUMBER_MAX
+    if plain and timed and 1_000_000_000 <= seconds <= _NUMBER_MAX:
         # Nearly every member there is: a pax header whose only record has a fixed length.
-        prefix = _PAX_30 + b"30 mtime=%d.%09d\n" % (seconds, nanoseconds) + _PAD_30
+        prefix = b"%b30 mtime=%d.%09d\n%b" % (_PAX_30, seconds, nanoseconds, _PAD_30)
     else:
         records = _pax_records(member, name, timed=timed)
         prefix = _pax_blocks(records) if records else b""
-    header = b"".join(
-        (
-            name[:100].ljust(100, b"\0"),
-            b"%07o\0" % member.mode,
-            _NO_OWNER,
-            b"%011o\0" % (member.size if member.size <= _NUMBER_MAX else 0),
-            b"%011o\0" % (seconds if 0 <= seconds <= _NUMBER_MAX else 0),
-            _BLANK,
-            member.kind,
-            member.link[:100].ljust(100, b"\0"),
-            _TAIL,
-        )
+    return prefix + _ustar(
+        name,
+        mode=mode,
+        size=size if size <= _NUMBER_MAX else 0,
+        seconds=seconds if 0 <= seconds <= _NUMBER_MAX else 0,
+        kind=kind,
+        link=link,
     )
-    return b"%b%b%06o\0 %b" % (prefix, header[:148], _sum(header), header[156:])
 
 
 def encoded_size(member: Member) -> int:
@@ -113,7 +108,9 @@ def checked_header(block: bytes) -> bytes:
     """The type flag of a header block whose checksum, magic and owner are right."""
     if not _is_octal(block[148:154]) or block[154:156] not in (b"\0 ", b" \0"):
         raise CheckpointCorrupt("a header has no checksum")
-    if int(block[148:154], 8) != _sum(block[:148] + _BLANK + block[156:]):
+    if int(block[148:154], 8) != _sum(block[:148]) + _BLANK_SUM + _sum(block[156:257]) + _sum(
+        block[257:]
+    ):
         raise CheckpointCorrupt("a header's checksum is wrong")
     if block[257:] not in _TAILS:
         raise CheckpointUnsafe("a header is not plain ustar without names", reason="header")
@@ -218,31 +215,34 @@ def _pax_size(value: bytes) -> int:
 
 
 def _pax_blocks(records: bytes) -> bytes:
-    header = b"".join(
-        (
-            # A name for readers that know no pax, and would unpack this as a file.
-            b"session/PaxHeaders".ljust(100, b"\0"),
-            b"0000644\0",
-            _NO_OWNER,
-            b"%011o\0" % len(records),
-            b"00000000000\0",
-            _BLANK,
-            PAX,
-            bytes(100),
-            _TAIL,
-        )
+    # A name for readers that know no pax and would unpack this as a file.
+    name = b"session/PaxHeaders"
+    header = _ustar(name, mode=0o644, size=len(records), seconds=0, kind=PAX, link=b"")
+    return header + records + bytes(padding(len(records)))
+
+
+def _ustar(name: bytes, *, mode: int, size: int, seconds: int, kind: bytes, link: bytes) -> bytes:
+    """One header block. Names that are too long are cut: a pax record has all of them."""
+    start = b"%b%07o\0%b%011o\0%011o\0" % (
+        name[:100].ljust(100, b"\0"),
+        mode,
+        _NO_OWNER,
+        size,
+        seconds,
     )
-    padded = records + bytes(padding(len(records)))
-    return b"%b%06o\0 %b%b" % (header[:148], _sum(header), header[156:], padded)
+    end = kind + link[:100].ljust(100, b"\0") + _TAIL
+    # 148, 8 and 356 bytes. The end is summed in two: see `_sum`.
+    total = _sum(start) + _BLANK_SUM + _sum(end[:101]) + _TAIL_SUM
+    return b"%b%06o\0 %b" % (start, total, end)
 
 
-def _sum(block: bytes) -> int:
-    """The sum of a block's 512 bytes.
+def _sum(part: bytes) -> int:
+    """The sum of at most 256 bytes.
 
     The low half of Adler-32 is one plus the sum of the bytes modulo 65521, and 256 bytes cannot
-    reach that: the same number as `sum(block)` in a tenth of the time.
+    reach that: the same number as `sum(part)` in a tenth of the time.
     """
-    return (zlib.adler32(block[:256]) & 0xFFFF) + (zlib.adler32(block[256:]) & 0xFFFF) - 2
+    return (zlib.adler32(part) & 0xFFFF) - 1
 
 
 def _text(field: bytes) -> bytes:
@@ -264,5 +264,6 @@ def _number(field: bytes, what: str) -> int:
     return int(field[:-1], 8)
 
 
+_TAIL_SUM = _sum(_TAIL)
 _PAX_30 = _pax_blocks(b"\0" * 30)[:BLOCK]
 _PAD_30 = bytes(BLOCK - 30)

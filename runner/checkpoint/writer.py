@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import hashlib
 import os
-from collections.abc import Generator
+from collections.abc import Generator, Iterable
 
 from runner.checkpoint import sidecar, tarformat
+from runner.checkpoint.handover import Block
 from runner.checkpoint.inventory import Inventory, Plan
 from runner.checkpoint.limits import CHUNK, Limits
 from runner.checkpoint.sidecar import ArchiveFacts, SidecarFacts
@@ -16,63 +17,88 @@ from runner.workspace.descent import READ
 from runner.workspace.tree import Entry, Tree
 
 
-def tar_blocks(
-    tree: Tree, facts: SidecarFacts, planned: Plan, *, key: bytes, limits: Limits
-) -> Generator[bytearray, None, None]:
-    """The whole archive, sidecar and end blocks and all.
+def member_blocks(tree: Tree, planned: Plan, *, limits: Limits) -> Generator[bytearray, None, None]:
+    """Every member but the sidecar. Every block but the last has `CHUNK` bytes.
 
-    Every block but the last has `CHUNK` bytes. The sidecar, without which no reader takes the
-    archive, is only made when the state that was streamed is the planned one.
+    Ends well only when the state that was streamed is the planned one.
     """
     stream = _Blocks()
     inventory = Inventory(tree, limits)
     try:
         for member, status, entry in inventory.members():
-            yield from stream.add(tarformat.encode(member))
+            header = tarformat.encode(member)
+            if not stream.put(header):
+                yield from stream.add(header)
             if member.size and entry is not None:
                 yield from _add_body(stream, entry, status)
-            yield from stream.pad()
     except OSError:
         raise _changed() from None
-    if inventory.plan() != planned:
+    if inventory.state() != planned.state:
         raise _changed()
-    archive = ArchiveFacts(sha256=stream.digest(), entries=planned.entries, bytes=planned.tar_bytes)
-    sealed = sidecar.seal(facts, archive, omitted=planned.omitted, key=key, limits=limits)
-    member = Member(sidecar.MEMBER_NAME, tarformat.FILE, 0o644, len(sealed), 0, b"")
-    yield from stream.add(tarformat.encode(member))
-    yield from stream.add(sealed)
-    yield from stream.pad()
-    yield from stream.add(tarformat.END)
-    yield from stream.finish()
+    yield stream.rest()
+
+
+def sealed(
+    blocks: Iterable[Block], facts: SidecarFacts, planned: Plan, *, key: bytes, limits: Limits
+) -> Generator[Block, None, None]:
+    """The blocks, hashed as they go by, then the sidecar that says so, and the end blocks."""
+    digest = hashlib.sha256()
+    length = 0
+    for block in blocks:
+        digest.update(block)
+        length += len(block)
+        yield block
+    assert length == planned.tar_bytes
+    archive = ArchiveFacts(sha256=digest.hexdigest(), entries=planned.entries, bytes=length)
+    seal = sidecar.seal(facts, archive, omitted=planned.omitted, key=key, limits=limits)
+    member = Member(sidecar.MEMBER_NAME, tarformat.FILE, 0o644, len(seal), 0, b"")
+    padding = bytes(tarformat.padding(len(seal)))
+    yield b"".join((tarformat.encode(member), seal, padding, tarformat.END))
 
 
 class _Blocks:
     """Fills blocks of `CHUNK` zero bytes and gives each away when it is full."""
 
     def __init__(self) -> None:
-        self._digest = hashlib.sha256()
         self._renew()
 
     def _renew(self) -> None:
         self._block = bytearray(CHUNK)
         self._view = memoryview(self._block)
         self._used = 0
-        self._hashed = 0
 
-    def add(self, data: bytes) -> Generator[bytearray, None, None]:
-        """Copies `data` in."""
+    def put(self, header: bytes) -> bool:
+        """Copies it in if it leaves room: nearly always, and a generator would cost more."""
+        end = self._used + len(header)
+        if end >= CHUNK:
+            return False
+        self._view[self._used : end] = header
+        self._used = end
+        return True
+
+    def add(self, header: bytes) -> Generator[bytearray, None, None]:
+        """Copies it in, over as many blocks as it takes."""
         start = 0
-        while start < len(data):
-            step = min(len(data) - start, CHUNK - self._used)
-            self._view[self._used : self._used + step] = data[start : start + step]
+        while start < len(header):
+            step = min(len(header) - start, CHUNK - self._used)
+            self._view[self._used : self._used + step] = header[start : start + step]
             start += step
             self._used += step
             if self._used == CHUNK:
                 yield self._full()
 
-    def read(self, fd: int, length: int) -> Generator[bytearray, None, int]:
-        """Reads up to `length` bytes straight in; returns how many there were."""
-        left = length
+    def read(self, fd: int, size: int) -> int:
+        """Reads a file that leaves room; -1 if it would not."""
+        end = self._used + size
+        if end >= CHUNK:
+            return -1
+        length = os.readv(fd, [self._view[self._used : end]])
+        self._used = end + tarformat.padding(size)
+        return length
+
+    def add_body(self, fd: int, size: int) -> Generator[bytearray, None, int]:
+        """Reads up to `size` bytes straight in, and pads; returns how many there were."""
+        left = size
         while left:
             step = os.readv(fd, [self._view[self._used : self._used + left]])
             if not step:
@@ -81,29 +107,18 @@ class _Blocks:
             self._used += step
             if self._used == CHUNK:
                 yield self._full()
-        return length - left
-
-    def pad(self) -> Generator[bytearray, None, None]:
-        """Goes on to the next multiple of a tar block: the bytes are zero already."""
         self._used += tarformat.padding(self._used)
         if self._used == CHUNK:
             yield self._full()
+        return size - left
 
-    def digest(self) -> str:
-        """SHA-256 of everything so far."""
-        self._digest.update(self._view[self._hashed : self._used])
-        self._hashed = self._used
-        return self._digest.hexdigest()
-
-    def finish(self) -> Generator[bytearray, None, None]:
+    def rest(self) -> bytearray:
         """The last, shorter block."""
-        if self._used:
-            self._view.release()
-            del self._block[self._used :]
-            yield self._block
+        self._view.release()
+        del self._block[self._used :]
+        return self._block
 
     def _full(self) -> bytearray:
-        self._digest.update(self._view[self._hashed :])
         block = self._block
         self._view.release()
         self._renew()
@@ -116,7 +131,9 @@ def _add_body(
     """The file's bytes, as many as its header said, and from the very state it described."""
     fd = os.open(entry.name, READ, dir_fd=entry.dir_fd)
     try:
-        length = yield from stream.read(fd, status.st_size)
+        length = stream.read(fd, status.st_size)
+        if length < 0:
+            length = yield from stream.add_body(fd, status.st_size)
         after = os.fstat(fd)
     finally:
         os.close(fd)
