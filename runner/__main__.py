@@ -7,6 +7,7 @@ import logging
 import os
 import sys
 
+from image.hooks import HooksError
 from image.runtimes import RuntimesError
 from jail.errors import JailError
 from runner import log, server
@@ -43,7 +44,7 @@ def _serve() -> int:
         return EXIT_CONFIG
     try:
         return server.run(settings)
-    except (DataRootUnusable, RuntimesError, JailError) as error:
+    except (DataRootUnusable, HooksError, RuntimesError, JailError) as error:
         print(f"sandbox-runner: {error}", file=sys.stderr)
         return EXIT_CONFIG
     except OSError as error:

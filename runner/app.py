@@ -8,7 +8,17 @@ from enum import StrEnum
 
 from aiohttp import web
 
-from runner.api import checkpoint, execute, files, health, metrics, middleware, restore, runtimes
+from runner.api import (
+    boot,
+    checkpoint,
+    execute,
+    files,
+    health,
+    metrics,
+    middleware,
+    restore,
+    runtimes,
+)
 from runner.context import RUNNER, Runner
 from runner.session.lifecycle import TABLE, Operation, State
 
@@ -47,6 +57,8 @@ ROUTES: tuple[Route, ...] = (
     Route("POST", "/execute", execute.post, operation=Operation.EXECUTE),
     Route("GET", "/session/checkpoint", checkpoint.get, operation=Operation.CHECKPOINT),
     Route("POST", "/session/restore", restore.post, operation=Operation.RESTORE),
+    Route("POST", "/session/boot", boot.post, operation=Operation.BOOT),
+    Route("GET", "/session/boot", boot.get),
     # Reading files waits for no lock: a listing is a look, and looks are no-follow.
     Route("GET", "/session/files", files.list_files),
     Route("GET", "/session/files/{path:.+}", files.download),

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from aiohttp import web
 
 from image.runtimes import Runtime
+from runner.execution.boot import Boots
 from runner.execution.executor import Executor
 from runner.health import Readiness
 from runner.metrics import Metrics
@@ -28,7 +29,12 @@ class Runner:
     checkpointing: Checkpointing
     readiness: Readiness
     metrics: Metrics
-    provision: Provision
+    boots: Boots
+
+    @property
+    def provision(self) -> Provision:
+        """What a fresh session is provisioned with."""
+        return self.boots
 
 
 RUNNER: web.AppKey[Runner] = web.AppKey("runner", Runner)

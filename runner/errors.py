@@ -24,6 +24,7 @@
     │   └── CheckpointWrongSession 422 checkpoint_wrong_session
     ├── Overloaded                 429 overloaded                retryable
     ├── JailFailed                 500 jail_failed               retryable
+    ├── BootFailed                 500 boot_failed               retryable
     ├── Internal                   500 internal                  retryable
     ├── NotReady                   503 not_ready (only /health and platform hooks)
     └── InsufficientStorage        507 insufficient_storage
@@ -238,6 +239,14 @@ class JailFailed(RunnerError):
     """The jail could not be set up."""
 
     code = "jail_failed"
+    status = 500
+    retryable = True
+
+
+class BootFailed(RunnerError):
+    """The session could not be provisioned; the next use tries again."""
+
+    code = "boot_failed"
     status = 500
     retryable = True
 

@@ -9,17 +9,17 @@ import os
 import signal
 from collections.abc import Iterator
 from dataclasses import dataclass, field
-from functools import partial
 
 from aiohttp import web
 
-from image import runtimes
+from image import hooks, runtimes
 from jail.host import JailHost
+from jail.profile import Limits
 from runner.app import make_app
 from runner.context import Runner
+from runner.execution.boot import Boots, Provisioner
 from runner.execution.executor import Executor
 from runner.execution.profile import Identity
-from runner.finish import finish
 from runner.health import Readiness
 from runner.metrics import Metrics
 from runner.session.adoption import adopt
@@ -89,14 +89,23 @@ async def _wire(settings: Settings, data: DataRoot, host: JailHost) -> Runner:
     session = await asyncio.to_thread(adopt, data, lock_wait=settings.lock_wait)
     found = await asyncio.to_thread(runtimes.load, settings.runtimes)
     metrics = Metrics()
+    identity = Identity(settings.session_uid, settings.session_gid, settings.network)
+    boots = Boots(
+        Provisioner(
+            host=host,
+            data=data,
+            hooks=await asyncio.to_thread(hooks.find, settings.boot_hooks),
+            identity=identity,
+            limits=boot_limits(settings),
+        )
+    )
     executor = Executor(
         host=host,
         data=data,
-        identity=Identity(settings.session_uid, settings.session_gid, settings.network),
+        identity=identity,
         settings=settings,
         metrics=metrics,
     )
-    provision = partial(provision_workspace, data)
     return Runner(
         settings=settings,
         runtimes=found,
@@ -108,9 +117,9 @@ async def _wire(settings: Settings, data: DataRoot, host: JailHost) -> Runner:
             session=session,
             settings=settings,
             cache=executor.cache,
-            provision=provision,
+            provision=boots,
         ),
-        provision=provision,
+        boots=boots,
         readiness=Readiness(
             host=host,
             data=data,
@@ -122,9 +131,16 @@ async def _wire(settings: Settings, data: DataRoot, host: JailHost) -> Runner:
     )
 
 
-async def provision_workspace(data: DataRoot) -> None:
-    """Makes the workspace of a fresh session; what is in one that is there stays."""
-    await finish(asyncio.to_thread(data.make_workspace))
+def boot_limits(settings: Settings) -> Limits:
+    """For all boot hooks together; memory and processes as any execution has them."""
+    wall_ms = round(settings.boot_timeout * 1000)
+    return Limits(
+        wall_ms=wall_ms,
+        cpu_ms=wall_ms * (os.cpu_count() or 1),
+        memory_bytes=settings.memory_limit,
+        pids=settings.pids_limit,
+        output_bytes=settings.output_limit,
+    )
 
 
 async def _stop(

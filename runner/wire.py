@@ -110,6 +110,28 @@ class ExecuteResult(Struct, frozen=True, kw_only=True):
     compile: Stage | msgspec.UnsetType = msgspec.UNSET
 
 
+class HookReport(Struct, frozen=True, kw_only=True):
+    """One boot hook that ran."""
+
+    name: str
+    run: Stage
+
+
+class BootReport(Struct, frozen=True, kw_only=True):
+    """One boot; of one that failed the last hook is the one that did."""
+
+    ok: bool
+    hooks: list[HookReport]
+
+
+class Boot(Struct, frozen=True, kw_only=True):
+    """Body of POST and GET /session/boot. `last` is None until this daemon has booted."""
+
+    state: str
+    incarnation: str | None
+    last: BootReport | None
+
+
 class RuntimeInfo(Struct, frozen=True, kw_only=True):
     """A row of GET /runtimes."""
 

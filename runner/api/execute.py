@@ -42,9 +42,7 @@ async def post(request: web.Request) -> web.StreamResponse:
 async def _in_session(
     runner: Runner, session_id: str, expected: str | None, wanted: Plan
 ) -> tuple[Executed, int]:
-    runner.session.refuse_stranger(session_id)
-    runner.session.expect(expected)
-    runner.session.bind(session_id)
+    runner.session.admit(session_id, expected_incarnation=expected)
     async with runner.session.hold(
         Operation.EXECUTE, expected_incarnation=expected, provision=runner.provision
     ) as hold:

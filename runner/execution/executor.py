@@ -175,8 +175,11 @@ class Executor:
         if verdict.fault == "infrastructure":
             log.error(
                 "a jail failed",
-                extra={"stage": stage, "nsjail": facts.nsjail_log if facts else None}
-                | verdict.evidence,
+                extra={
+                    "stage": stage,
+                    "nsjail": facts.nsjail_log if facts else None,
+                    **verdict.evidence,
+                },
             )
             if verdict.kind is Kind.JAIL_FAILED:
                 raise JailFailed(outcome=outcome)

@@ -116,9 +116,7 @@ class Checkpointing:
         even that fails the session is dirty.
         """
         session = self._session
-        session.refuse_stranger(session_id)
-        session.expect(expected_incarnation)
-        session.bind(session_id)
+        session.admit(session_id, expected_incarnation=expected_incarnation)
         async with session.hold(
             Operation.RESTORE,
             expected_incarnation=expected_incarnation,
@@ -148,13 +146,16 @@ class Checkpointing:
 
     async def _wipe(self, hold: Hold) -> None:
         try:
-            await asyncio.to_thread(self._data.wipe_workspace)
-            hold.wiped()
+            await asyncio.to_thread(self._empty, hold)
         except OSError:
             # The hold still says torn: the session is dirty, on disk too.
             log.exception("the workspace could not be wiped")
         else:
             log.warning("a restore failed and the workspace was wiped")
+
+    def _empty(self, hold: Hold) -> None:
+        self._data.wipe_workspace()
+        hold.wiped()
 
 
 class Restoring:

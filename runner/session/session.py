@@ -121,6 +121,7 @@ class Session:
         self._record = record
         self._state = state
         self._lock = asyncio.Lock()
+        self._booting: asyncio.Task[None] | None = None
         self._lock_wait = lock_wait
         #: Goes up whenever the workspace becomes another tree.
         self.epoch = 0
@@ -171,9 +172,15 @@ class Session:
         if row is None:
             return
         incarnation = mint(session_id, vm_id=self.vm_id)
-        self.write(Record(session=session_id, incarnation=incarnation), durable=True)
+        self.write(Record(session=session_id, incarnation=incarnation))
         self._state = lifecycle.after(row, self._state, End.DONE)
         log.info("session bound", extra={"incarnation": incarnation})
+
+    def admit(self, session_id: str, *, expected_incarnation: str | None) -> None:
+        """Lets a valid request in: binds the VM if it is unbound, or raises and changes nothing."""
+        self.refuse_stranger(session_id)
+        self.expect(expected_incarnation)
+        self.bind(session_id)
 
     def require_bound(self, session_id: str) -> None:
         """Raises unless the VM is bound to this session: for what must not bind by itself."""
@@ -217,10 +224,15 @@ class Session:
         A fresh session is provisioned first, unless the operation may start without. Raises
         `SessionBusy`, `WorkspaceDirty` or `IncarnationMismatch`, and then nothing has changed.
         """
+        self.expect(expected_incarnation)
+        boots_first = lifecycle.find(State.FRESH, operation) is None
+        if boots_first and self._state in (State.FRESH, State.PROVISIONING):
+            await self.boot(provision)
         await self._acquire()
         try:
             self.expect(expected_incarnation)
-            if self._state is State.FRESH and lifecycle.find(State.FRESH, operation) is None:
+            if boots_first and self._state is State.FRESH:
+                # Wiped while we waited for the lock.
                 await self._boot(provision)
             async with self._move(operation) as hold:
                 yield hold
@@ -237,7 +249,18 @@ class Session:
             log.exception("the boot after a restore failed")
 
     async def boot(self, provision: Provision) -> None:
-        """Provisions a fresh session; a no-op on a ready one. Concurrent boots become one."""
+        """Provisions a fresh session; a no-op on a ready one.
+
+        Concurrent boots are one: all wait for it, however long it takes, and it goes on when the
+        one that began it is gone.
+        """
+        if self._booting is None or self._booting.done():
+            self._booting = asyncio.create_task(self._boot_alone(provision), name="boot")
+            # Whoever waits takes its failure; with nobody waiting it was logged where it happened.
+            self._booting.add_done_callback(lambda task: task.cancelled() or task.exception())
+        await asyncio.shield(self._booting)
+
+    async def _boot_alone(self, provision: Provision) -> None:
         await self._acquire()
         try:
             if self._state is State.FRESH:
