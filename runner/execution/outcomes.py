@@ -215,7 +215,7 @@ RULES: tuple[Rule, ...] = (
         Kind.EXITED,
         "none",
         None,
-        "wait status; fault is user where the code is not 0",
+        "wait status; where the code is not 0 the fault is user and the status RE",
         lambda _, jail: exit_code(jail.wait_status) is not None,
     ),
 )
@@ -241,11 +241,14 @@ def classify(stage: StageFacts) -> Verdict:
             Kind.UNKNOWN, "infrastructure", None, None, "XX", "what ended it is not known", evidence
         )
     code, signal_name = _piston_end(jail)
-    fault: Fault = "user" if rule.kind is Kind.EXITED and code != 0 else rule.fault
+    fault, status = rule.fault, rule.status
+    if rule.kind is Kind.EXITED and code != 0:
+        # Piston says what isolate says, and to that an exit code other than 0 is a runtime error.
+        fault, status = "user", "RE"
     message = rule.message
     if rule.kind is Kind.EXITED and jail.stderr.truncated:
         message = "stderr was cut at the output limit"
-    return Verdict(rule.kind, fault, code, signal_name, rule.status, message, evidence)
+    return Verdict(rule.kind, fault, code, signal_name, status, message, evidence)
 
 
 def _piston_end(jail: Facts) -> tuple[int | None, str | None]:
