@@ -102,9 +102,11 @@ AttachAwakeNotReady(c) ==
     /\ UNCHANGED box
     /\ Attach(c)
 
+Stands(c) == Awake /\ attachedTo[c] = incarnation
+
 Reconnect(c) ==
     /\ phase[c] = "attached"
-    /\ ~Awake \/ attachedTo[c] /= incarnation
+    /\ ~Stands(c)
     /\ phase' = [phase EXCEPT ![c] = "connecting"]
     /\ UNCHANGED <<box, bootedOn, attachedTo>>
 

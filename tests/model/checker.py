@@ -12,7 +12,7 @@ first, the trace of a broken invariant is a shortest one.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Collection, Hashable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Generic, NamedTuple, TypeVar
 
@@ -43,11 +43,15 @@ class Report(Generic[S]):
     After a violation the figures cover only what had been explored until then.
     """
 
+    #: How many initial states the model has.
+    initial: int
     distinct: int
     depth: int
     #: How often each action was taken, over all distinct states: an action that is missing here
     #: was never possible, and whatever was proved about it is empty.
     taken: Mapping[str, int]
+    #: Every distinct state that was seen.
+    states: Collection[S]
     #: The broken invariant, or None when all hold in every reachable state.
     violated: str | None = None
     #: The shortest way to the violation, the initial state included.
@@ -56,6 +60,11 @@ class Report(Generic[S]):
     @property
     def holds(self) -> bool:
         return self.violated is None
+
+    @property
+    def generated(self) -> int:
+        """How many states were reached, each as often as it was: TLC's "states generated"."""
+        return self.initial + sum(self.taken.values())
 
     @property
     def actions(self) -> tuple[str, ...]:
@@ -91,14 +100,22 @@ def check(model: Model[S], *, at_most: int = 2_000_000) -> Report[S]:
             broken = _first_broken(model, state)
             if broken is not None:
                 return Report(
+                    initial=len(model.initial),
                     distinct=len(came_from),
                     depth=depth + 1,
                     taken=taken,
+                    states=came_from.keys(),
                     violated=broken,
                     trace=_trace(came_from, state),
                 )
         if not level:
-            return Report(distinct=len(came_from), depth=depth, taken=taken)
+            return Report(
+                initial=len(model.initial),
+                distinct=len(came_from),
+                depth=depth,
+                taken=taken,
+                states=came_from.keys(),
+            )
         depth += 1
         arriving = _steps_from(model, level)
 

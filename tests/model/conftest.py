@@ -6,6 +6,10 @@ from collections.abc import Callable
 
 import pytest
 
+from tests.model.checker import Report, check
+from tests.model.session_model import session
+from tests.model.session_world import World
+
 _FIGURES = pytest.StashKey[list[str]]()
 
 Say = Callable[[str], None]
@@ -15,6 +19,12 @@ Say = Callable[[str], None]
 def say(request: pytest.FixtureRequest) -> Say:
     """Adds a line to the section "model figures" at the end of the log."""
     return request.config.stash.setdefault(_FIGURES, []).append
+
+
+@pytest.fixture(scope="session")
+def explored() -> Report[World]:
+    """Our lifecycle, explored once for all tests that look at the whole of it."""
+    return check(session())
 
 
 def pytest_terminal_summary(

@@ -19,7 +19,8 @@ TIME_LIMIT = 90
 #: What TLC exits with when an invariant is broken (tlc2.output.EC.ExitStatus).
 _SAFETY_VIOLATED = 12
 
-_FINGERPRINTED = re.compile(r"(\d+) distinct states found")
+_GENERATED = re.compile(r"^(\d+) states generated", re.MULTILINE)
+_DISTINCT = re.compile(r"(\d+) distinct states found")
 _DEPTH = re.compile(r"depth of the complete state graph search is (\d+)")
 _VIOLATED = re.compile(r"Invariant (\w+) is violated")
 _STEP = re.compile(r"^State \d+: <(?P<action>\w+)", re.MULTILINE)
@@ -29,6 +30,7 @@ _STEP = re.compile(r"^State \d+: <(?P<action>\w+)", re.MULTILINE)
 class TlcReport:
     """TLC's verdict; the words mean what they mean in `checker.Report`."""
 
+    generated: int
     distinct: int
     depth: int
     violated: str | None
@@ -53,8 +55,8 @@ def missing() -> str | None:
     return None
 
 
-def run(module: str, config: str, scratch: Path) -> TlcReport:
-    """Check `docs/spec/<module>.tla` with `<config>.cfg`; TLC's own files go to `scratch`.
+def run(module: str, config: str, scratch: Path, *, spec: Path = SPEC) -> TlcReport:
+    """Check `<module>.tla` with `<config>.cfg` of `spec`; TLC's own files go to `scratch`.
 
     One worker: with more of them TLC's depth is an estimate and its trace may not be a shortest.
     """
@@ -62,14 +64,15 @@ def run(module: str, config: str, scratch: Path) -> TlcReport:
     command += ["-cp", str(jar()), "tlc2.TLC", "-workers", "1", "-deadlock"]
     command += ["-metadir", str(scratch / "states"), "-config", f"{config}.cfg", f"{module}.tla"]
     finished = subprocess.run(
-        command, cwd=SPEC, capture_output=True, text=True, timeout=TIME_LIMIT, check=False
+        command, cwd=spec, capture_output=True, text=True, timeout=TIME_LIMIT, check=False
     )
     log = finished.stdout
     assert finished.returncode in {0, _SAFETY_VIOLATED}, log + finished.stderr
     violated = _VIOLATED.search(log)
     assert (violated is not None) == (finished.returncode == _SAFETY_VIOLATED), log
     return TlcReport(
-        distinct=int(_last(_FINGERPRINTED, log)),
+        generated=int(_last(_GENERATED, log)),
+        distinct=int(_last(_DISTINCT, log)),
         depth=int(_last(_DEPTH, log)),
         violated=violated[1] if violated else None,
         # The first state of a trace is the initial one, which no action led to.

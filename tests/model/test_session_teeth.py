@@ -1,0 +1,78 @@
+"""Each guard of our lifecycle is needed: without it the checker finds a short way to harm."""
+
+from __future__ import annotations
+
+from dataclasses import fields
+
+import pytest
+
+from runner.session import lifecycle
+from runner.session.lifecycle import TABLE, End, Operation, State
+from tests.model.checker import Report, check
+from tests.model.conftest import Say
+from tests.model.session_hold import Guards
+from tests.model.session_model import session
+from tests.model.session_world import World
+from tests.model.tables import allowing, ending
+
+#: States in a trace, the initial one included. The longest way to harm is not longer.
+SHORT = 12
+
+#: The one thing that the table forbids and that would do no harm: it is done already.
+HARMLESS = (Operation.TERMINATE, State.TERMINATED)
+
+FORBIDDEN = [
+    (operation, state)
+    for operation in Operation
+    for state in State
+    if lifecycle.find(state, operation) is None and (operation, state) != HARMLESS
+]
+
+#: An end is looked up by operation, but DIED by the state that was held: the first row counts.
+ENDS = [
+    (row.operation, end)
+    for index, row in enumerate(TABLE)
+    for end in row.ends
+    if end is not End.DIED or all(row.during is not other.during for other in TABLE[:index])
+]
+
+
+@pytest.mark.parametrize(("operation", "state"), FORBIDDEN)
+def test_what_the_table_forbids_would_do_harm(
+    operation: Operation, state: State, monkeypatch: pytest.MonkeyPatch, say: Say
+) -> None:
+    monkeypatch.setattr(lifecycle, "TABLE", allowing(operation, state))
+    report = check(session())
+    say(f"{operation} in {state}: {_harm(report)}")
+    assert 0 < len(report.trace) <= SHORT
+
+
+def test_to_terminate_twice_would_do_no_harm(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(lifecycle, "TABLE", allowing(*HARMLESS))
+    assert check(session()).holds
+
+
+@pytest.mark.parametrize(("operation", "end"), ENDS)
+def test_an_end_that_led_elsewhere_would_do_harm(
+    operation: Operation, end: End, monkeypatch: pytest.MonkeyPatch, say: Say
+) -> None:
+    (row,) = (row for row in TABLE if row.operation is operation)
+    right = {row.ends[end]} if row.ends[end] is not None else row.states
+    for state in State:
+        if {state} == right:
+            continue
+        monkeypatch.setattr(lifecycle, "TABLE", ending(operation, end, state))
+        report = check(session())
+        say(f"{operation} {end} to {state}: {_harm(report)}")
+        assert 0 < len(report.trace) <= SHORT, state
+
+
+@pytest.mark.parametrize("guard", [guard.name for guard in fields(Guards)])
+def test_what_guards_the_session_besides_the_table_is_needed(guard: str, say: Say) -> None:
+    report = check(session(Guards(**{guard: False})))
+    say(f"without {guard}: {_harm(report)}")
+    assert 0 < len(report.trace) <= SHORT
+
+
+def _harm(report: Report[World]) -> str:
+    return f"{report.violated} in {len(report.trace)} states: {' '.join(report.actions)}"
