@@ -58,13 +58,14 @@ def test_an_end_that_led_elsewhere_would_do_harm(
 ) -> None:
     (row,) = (row for row in TABLE if row.operation is operation)
     right = {row.ends[end]} if row.ends[end] is not None else row.states
-    for state in State:
-        if {state} == right:
-            continue
+    wrong = [state for state in State if {state} != right]
+    longest = 0
+    for state in wrong:
         monkeypatch.setattr(lifecycle, "TABLE", ending(operation, end, state))
         report = check(session())
-        say(f"{operation} {end} to {state}: {_harm(report)}")
         assert 0 < len(report.trace) <= SHORT, state
+        longest = max(longest, len(report.trace))
+    say(f"{operation} {end} to {len(wrong)} other states: each harms in at most {longest} states")
 
 
 @pytest.mark.parametrize("guard", [guard.name for guard in fields(Guards)])
