@@ -215,7 +215,7 @@ RULES: tuple[Rule, ...] = (
         Kind.EXITED,
         "none",
         None,
-        "wait status; where the code is not 0 the fault is user and the status RE",
+        "wait status; fault is user where the code is not 0",
         lambda _, jail: exit_code(jail.wait_status) is not None,
     ),
 )
@@ -241,14 +241,13 @@ def classify(stage: StageFacts) -> Verdict:
             Kind.UNKNOWN, "infrastructure", None, None, "XX", "what ended it is not known", evidence
         )
     code, signal_name = _piston_end(jail)
-    fault, status = rule.fault, rule.status
-    if rule.kind is Kind.EXITED and code != 0:
-        # Piston says what isolate says, and to that an exit code other than 0 is a runtime error.
-        fault, status = "user", "RE"
+    # A plain exit has no status, whatever its code: Piston itself says RE of it, but the control
+    # planes that drive this wire were recorded with null and read the field.
+    fault: Fault = "user" if rule.kind is Kind.EXITED and code != 0 else rule.fault
     message = rule.message
     if rule.kind is Kind.EXITED and jail.stderr.truncated:
         message = "stderr was cut at the output limit"
-    return Verdict(rule.kind, fault, code, signal_name, status, message, evidence)
+    return Verdict(rule.kind, fault, code, signal_name, rule.status, message, evidence)
 
 
 def _piston_end(jail: Facts) -> tuple[int | None, str | None]:
