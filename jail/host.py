@@ -17,6 +17,7 @@ from jail.config import Fixed
 from jail.facts import Ending, Enforcement
 from jail.rootfs import prepare
 from jail.seccomp import policy_text
+from jail.spare import Spares
 from jail.spawn import Spawned, SpawnFailed, spawn
 
 if TYPE_CHECKING:
@@ -39,6 +40,7 @@ class JailHost:
         cgroups: Cgroups,
         runtime_dir: str,
         stream_owner: tuple[int, int],
+        spares: int,
     ) -> None:
         #: None: there is no nsjail on this machine, and every jail says so in its facts.
         self.nsjail = nsjail
@@ -48,17 +50,26 @@ class JailHost:
         self.running: set[Jail] = set()
         self._runtime_dir = runtime_dir
         self._stream_owner = stream_owner
+        self.spares = Spares(self._spawn, keep=spares)
 
     @classmethod
     def open(
-        cls, *, nsjail: str | None, runtime_dir: str, owner: str, uid: int, gid: int
+        cls,
+        *,
+        nsjail: str | None,
+        runtime_dir: str,
+        owner: str,
+        uid: int,
+        gid: int,
+        spares: int = 0,
     ) -> JailHost:
         """Looks at the machine, and ends what an earlier daemon of the same owner left running.
 
         `runtime_dir` is ours and root's alone; `owner` is a stable name of this daemon, and the
-        caller makes sure that there is only one of it. Blocks (files, the sweep): call it in a
-        thread or before serving. Raises OSError if `runtime_dir` cannot be written, and
-        UnknownMachine where there is no seccomp policy for this machine.
+        caller makes sure that there is only one of it. `spares` nsjails are kept started ahead.
+
+        Blocks (files, the sweep): call it in a thread or before serving. Raises OSError if
+        `runtime_dir` cannot be written, and UnknownMachine where this machine has no policy.
         """
         cgroups = Cgroups.open(owner)
         fixed = Fixed(
@@ -74,6 +85,7 @@ class JailHost:
             cgroups=cgroups,
             runtime_dir=runtime_dir,
             stream_owner=(uid, gid),
+            spares=spares,
         )
 
     @property
@@ -83,6 +95,15 @@ class JailHost:
 
     async def spawn(self) -> Spawned:
         """An nsjail that waits for its configuration. Raises SpawnFailed."""
+        spawned = await self.spares.take() or await self._spawn()
+        self.spares.refill()
+        return spawned
+
+    async def warm(self) -> None:
+        """Makes the spares now, and waits for them: before a snapshot, or before serving."""
+        await self.spares.full()
+
+    async def _spawn(self) -> Spawned:
         if self.nsjail is None:
             raise SpawnFailed("nsjail_missing")
         return await spawn(
@@ -97,6 +118,7 @@ class JailHost:
         if jails:
             settling = [asyncio.create_task(jail.settled()) for jail in jails]
             await asyncio.wait(settling, timeout=CLOSE_TIMEOUT_S)
+        await self.spares.aclose()
         await asyncio.to_thread(self.close)
 
     def close(self) -> None:
