@@ -6,8 +6,10 @@ line. nsjail's own limits stay out of it: init sets them in exact bytes, the cgr
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
 from dataclasses import dataclass
+from functools import lru_cache
 
 from jail.profile import Network, Profile
 from jail.rootfs import Mount, Rootfs, mounts
@@ -29,17 +31,17 @@ class Fixed:
     advisory: bool
 
 
+_NOT_PLAIN = re.compile(rb"[^ -~]|[\"\\']")
+
+
 def quoted(text: str | bytes) -> str:
     """A protobuf text string: printable ASCII as it is, every other byte as three octal digits.
 
     Characters from outside may be surrogate escapes, so that any byte but NUL gets through.
     """
     raw = text if isinstance(text, bytes) else text.encode("utf-8", "surrogateescape")
-    plain = (
-        chr(byte) if 0x20 <= byte < 0x7F and byte not in b"\"\\'" else f"\\{byte:03o}"
-        for byte in raw
-    )
-    return '"' + "".join(plain) + '"'
+    escaped = _NOT_PLAIN.sub(lambda byte: b"\\%03o" % ord(byte[0]), raw)
+    return f'"{escaped.decode("ascii")}"'
 
 
 def render(profile: Profile, fixed: Fixed, *, report_fd: int) -> bytes:
@@ -84,7 +86,7 @@ def _lines(profile: Profile, fixed: Fixed, report_fd: int) -> Iterator[str]:
     for mount in mounts(fixed.rootfs, profile):
         yield _mount(mount)
     if fixed.seccomp:
-        yield f"seccomp_string: {quoted(fixed.seccomp)}"
+        yield _seccomp(fixed.seccomp)
     for name, value in profile.env.items():
         yield f"envar: {quoted(f'{name}={value}')}"
     yield _command(profile, fixed, report_fd)
@@ -94,6 +96,15 @@ def _id_map(field: str, number: int) -> str:
     return f'{field} {{ inside_id: "{number}" outside_id: "{number}" count: 1 }}'
 
 
+@lru_cache(maxsize=2)
+def _seccomp(policy: str) -> str:
+    """The comments are the larger part of the policy, and nsjail would parse them for each jail."""
+    code = (line.partition("//")[0].rstrip() for line in policy.splitlines())
+    return f"seccomp_string: {quoted(chr(10).join(filter(None, code)))}"
+
+
+# Nearly all mounts of a jail are those of every other.
+@lru_cache(maxsize=256)
 def _mount(mount: Mount) -> str:
     fields = [f"dst: {quoted(mount.target)}"]
     if mount.source:
