@@ -18,6 +18,7 @@ from runner.checkpoint.limits import CHUNK, Limits
 from runner.checkpoint.sidecar import Sidecar
 from runner.checkpoint.unpack import protect_inputs, refusal, unpack
 from runner.errors import CheckpointCorrupt, Internal
+from runner.finish import finish
 from runner.workspace.dataroot import Owner
 from runner.workspace.tree import Tree
 
@@ -79,12 +80,13 @@ class Restore:
     async def __aexit__(self, *_: object) -> None:
         # Without `finish` the client is gone: what the reader has seen is not the whole archive.
         self._incoming.end(CheckpointCorrupt("the archive is truncated"))
-        await asyncio.shield(asyncio.get_running_loop().run_in_executor(self._worker, self._leave))
+        await finish(self._leave())
         self._worker.shutdown(wait=False)
 
-    def _leave(self) -> None:
-        """Runs behind `restore` on the same single thread."""
-        _discard(self._staging, self._name)
+    async def _leave(self) -> None:
+        """Clears staging behind `restore`, on the same single thread."""
+        loop = asyncio.get_running_loop()
+        await loop.run_in_executor(self._worker, _discard, self._staging, self._name)
 
 
 def restore(incoming: Handover, staging: Tree, name: bytes, expected: Expected) -> Sidecar:

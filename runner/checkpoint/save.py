@@ -15,6 +15,7 @@ from runner.checkpoint.inventory import Plan
 from runner.checkpoint.limits import Limits
 from runner.checkpoint.sidecar import SidecarFacts
 from runner.checkpoint.writer import member_blocks, sealed
+from runner.finish import finish
 from runner.workspace.tree import Tree
 
 _AHEAD = 4
@@ -49,4 +50,4 @@ async def stream_save(
         while (chunk := await out.get()) is not None:
             yield chunk
     finally:
-        await asyncio.shield(asyncio.to_thread(stage.stop))
+        await finish(asyncio.to_thread(stage.stop))

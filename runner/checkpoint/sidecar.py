@@ -31,6 +31,8 @@ from runner.workspace.priming import Primed
 MARKER = "runner.sidecar.v1"
 MEMBER_NAME = b"runner-sidecar.json"
 KEY_BYTES = 32
+#: Reason of an archive that was sealed with another key, or forged: the two look the same.
+WRONG_KEY = "mac"
 
 _KEY_LABEL = b"sandbox-runner checkpoint seal v1\x00"
 #: No relative path begins with a slash, so a key that does is the base64url of raw bytes.
@@ -133,7 +135,7 @@ def open_sealed(raw: bytes, archive: ArchiveFacts, *, key: bytes, session: str) 
         raise CheckpointUnauthentic("the sidecar has another marker", reason="marker")
     sealed_by = wire.mac if isinstance(wire.mac, str) else ""
     if not hmac.compare_digest(sealed_by, _mac(wire, key)):
-        raise CheckpointUnauthentic("the seal was not made with this key", reason="mac")
+        raise CheckpointUnauthentic("the seal was not made with this key", reason=WRONG_KEY)
     if wire.archive != archive:
         raise CheckpointUnauthentic("the sidecar belongs to another archive", reason="digest")
     if wire.session != session:

@@ -112,11 +112,14 @@ def checked_header(block: bytes) -> bytes:
         block[257:]
     ):
         raise CheckpointCorrupt("a header's checksum is wrong")
+    kind = block[156:157]
+    if kind != PAX and kind not in KINDS:
+        raise CheckpointUnsafe("a member has a type that no checkpoint holds", reason="type")
     if block[257:] not in _TAILS:
         raise CheckpointUnsafe("a header is not plain ustar without names", reason="header")
     if block[108:124] != _NO_OWNER:
         raise CheckpointUnsafe("a member has an owner", reason="owner")
-    return block[156:157]
+    return kind
 
 
 def body_size(block: bytes) -> int:
@@ -128,7 +131,7 @@ def decode(block: bytes, records: dict[bytes, bytes]) -> Member:
     """The member of a `checked_header` block and the pax records before it."""
     kind = block[156:157]
     if kind not in KINDS:
-        raise CheckpointUnsafe("a member has a type that no checkpoint holds", reason="type")
+        raise CheckpointUnsafe("a pax header stands before no member", reason="pax")
     name = records[b"path"] if b"path" in records else _text(block[:100])
     link = records[b"linkpath"] if b"linkpath" in records else _text(block[157:257])
     size = _pax_size(records[b"size"]) if b"size" in records else body_size(block)
