@@ -70,6 +70,19 @@ class Spares:
     def _refilled(self, _: asyncio.Task[None]) -> None:
         self._refilling = None
 
+    async def drop(self) -> int:
+        """Ends those that wait and makes others; how many there were.
+
+        After a VM is resumed from a snapshot, its clones' spares are one and the same process: the
+        same random stack guard and addresses.
+        """
+        dropped = 0
+        while self._ready:
+            await discard(self._ready.popleft())
+            dropped += 1
+        self.refill()
+        return dropped
+
     async def aclose(self) -> None:
         """Ends all spares and makes no more."""
         self._closed = True

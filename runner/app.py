@@ -14,6 +14,7 @@ from runner.api import (
     execute,
     files,
     health,
+    hooks,
     metrics,
     middleware,
     restore,
@@ -55,6 +56,8 @@ ROUTES: tuple[Route, ...] = (
     # A platform's probe carries no token, and the answer tells a stranger nothing but readiness.
     Route("GET", "/health", health.get, Access.ANYONE),
     Route("POST", "/execute", execute.post, operation=Operation.EXECUTE),
+    # Ends it without waiting for the session that it holds. A key may contain any character.
+    Route("DELETE", "/execute/{id:.+}", execute.delete),
     Route("GET", "/session/checkpoint", checkpoint.get, operation=Operation.CHECKPOINT),
     Route("POST", "/session/restore", restore.post, operation=Operation.RESTORE),
     Route("POST", "/session/boot", boot.post, operation=Operation.BOOT),
@@ -63,6 +66,13 @@ ROUTES: tuple[Route, ...] = (
     Route("GET", "/session/files", files.list_files),
     Route("GET", "/session/files/{path:.+}", files.download),
     Route("GET", "/runtimes", runtimes.get),
+    # The platform speaks to these from its own side of the proxy.
+    Route("POST", f"{hooks.PREFIX}/ready", hooks.ready),
+    Route("POST", f"{hooks.PREFIX}/validate", hooks.validate),
+    Route("POST", f"{hooks.PREFIX}/run", hooks.run, operation=Operation.BIND),
+    Route("POST", f"{hooks.PREFIX}/suspend", hooks.suspend),
+    Route("POST", f"{hooks.PREFIX}/resume", hooks.resume),
+    Route("POST", f"{hooks.PREFIX}/terminate", hooks.terminate, operation=Operation.TERMINATE),
     Route("GET", "/metrics", metrics.get),
 )
 

@@ -8,12 +8,14 @@ from aiohttp import web
 
 from image.runtimes import Runtime
 from runner.execution.boot import Boots
+from runner.execution.executions import Executions
 from runner.execution.executor import Executor
 from runner.health import Readiness
 from runner.metrics import Metrics
 from runner.session.checkpointing import Checkpointing
 from runner.session.session import Provision, Session
 from runner.settings import Settings
+from runner.vm.machine import Machine
 from runner.workspace.dataroot import DataRoot
 
 
@@ -26,9 +28,11 @@ class Runner:
     data: DataRoot
     session: Session
     executor: Executor
+    executions: Executions
     checkpointing: Checkpointing
     readiness: Readiness
     metrics: Metrics
+    machine: Machine
     boots: Boots
 
     @property

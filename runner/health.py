@@ -7,6 +7,7 @@ answers at once whatever a jail is doing.
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import logging
 import os
 import time
@@ -99,6 +100,8 @@ class Readiness:
         self._checks: tuple[Check, ...] = ()
         self._checked_at: float | None = None
         self._task: asyncio.Task[None] | None = None
+        self._asked = asyncio.Event()
+        self._ended = asyncio.Event()
 
     def start(self) -> None:
         """Starts probing."""
@@ -109,6 +112,19 @@ class Readiness:
         if self._task is not None:
             self._task.cancel()
             await asyncio.gather(self._task, return_exceptions=True)
+
+    def probe_now(self) -> None:
+        """The last result says nothing any more: the VM was suspended, or became another."""
+        self._checked_at = None
+        self._ended.clear()
+        self._asked.set()
+
+    async def wait(self, timeout: float) -> Report:  # noqa: ASYNC109 - it answers, it does not fail
+        """The result of a probe that has ended, or what there is after `timeout` seconds."""
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(timeout):
+                await self._ended.wait()
+        return self.report()
 
     def report(self) -> Report:
         """The last result, at once."""
@@ -137,16 +153,21 @@ class Readiness:
 
     async def _keep_probing(self) -> None:
         while True:
+            self._asked.clear()
             try:
                 self._checks = await self._probe()
             except OSError:
                 log.exception("the readiness probe could not be run")
                 self._checks = (Check(name="probe", ok=False, detail="it could not be run"),)
-            self._checked_at = self._clock()
+            if not self._asked.is_set():
+                self._checked_at = self._clock()
+                self._ended.set()
             failed = [check.name for check in self._checks if not check.ok]
             if failed:
                 log.warning("not ready", extra={"failed": failed})
-            await asyncio.sleep(RETRY_INTERVAL if failed else INTERVAL)
+            with contextlib.suppress(TimeoutError):
+                async with asyncio.timeout(RETRY_INTERVAL if failed else INTERVAL):
+                    await self._asked.wait()
 
     async def _probe(self) -> tuple[Check, ...]:
         job: str = await finish_in_thread(self._data.make_job)

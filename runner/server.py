@@ -18,6 +18,7 @@ from jail.profile import Limits
 from runner.app import make_app
 from runner.context import Runner
 from runner.execution.boot import Boots, Provisioner
+from runner.execution.executions import Executions
 from runner.execution.executor import Executor
 from runner.execution.profile import Identity
 from runner.health import Readiness
@@ -25,6 +26,7 @@ from runner.metrics import Metrics
 from runner.session.adoption import adopt
 from runner.session.checkpointing import Checkpointing
 from runner.settings import Settings
+from runner.vm.machine import Machine
 from runner.workspace.dataroot import DataRoot, Owner
 
 log = logging.getLogger(__name__)
@@ -78,6 +80,7 @@ async def _serve(settings: Settings, data: DataRoot, stop: Stop) -> int | None:
         site = web.TCPSite(web_runner, settings.host, settings.port)
         await site.start()
         runner.readiness.start()
+        runner.machine.watch.start()
         log.info("serving", extra={"address": _address(web_runner), "data_root": data.path})
         await stop.asked.wait()
         return await _stop(runner, host, web_runner, site, stop, settings.stop_timeout)
@@ -106,12 +109,25 @@ async def _wire(settings: Settings, data: DataRoot, host: JailHost) -> Runner:
         settings=settings,
         metrics=metrics,
     )
+    readiness = Readiness(
+        host=host,
+        data=data,
+        session=session,
+        settings=settings,
+        runtimes=tuple(f"{each.language} {each.version}" for each in found),
+    )
     return Runner(
         settings=settings,
         runtimes=found,
         data=data,
         session=session,
         executor=executor,
+        executions=Executions(
+            executor=executor,
+            session=session,
+            provision=boots,
+            results_max_bytes=settings.results_max_bytes,
+        ),
         checkpointing=Checkpointing(
             data=data,
             session=session,
@@ -120,14 +136,9 @@ async def _wire(settings: Settings, data: DataRoot, host: JailHost) -> Runner:
             provision=boots,
         ),
         boots=boots,
-        readiness=Readiness(
-            host=host,
-            data=data,
-            session=session,
-            settings=settings,
-            runtimes=tuple(f"{each.language} {each.version}" for each in found),
-        ),
+        readiness=readiness,
         metrics=metrics,
+        machine=Machine(host=host, data=data, session=session, readiness=readiness),
     )
 
 
@@ -158,7 +169,9 @@ async def _stop(
         # All of it together has this long; each stage has bounds of its own.
         async with asyncio.timeout(2 * stop_timeout):
             # No new jails, and the end of those that run: their requests are answered `cancelled`.
+            await runner.machine.watch.stop()
             await runner.readiness.stop()
+            await runner.executions.aclose()
             await host.aclose()
             # The requests under way have `stop_timeout` to end; then they are cancelled.
             await web_runner.cleanup()

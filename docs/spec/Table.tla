@@ -1,11 +1,11 @@
 ------------------------------- MODULE Table -------------------------------
 (* Made from runner/session/lifecycle.py by `python -m tests.model.table_tla`; not to be edited. *)
 
-States == {"checkpointing", "dirty", "executing", "fresh", "provisioning", "ready", "restoring", "terminal", "terminated", "unbound"}
+States == {"checkpointing", "dirty", "editing", "executing", "fresh", "provisioning", "ready", "restoring", "terminal", "terminated", "unbound"}
 
 Operations == {"attach", "bind", "boot", "checkpoint", "edit", "execute", "restore", "terminate"}
 
-Held == {"checkpointing", "executing", "provisioning", "restoring", "terminal"}
+Held == {"checkpointing", "editing", "executing", "provisioning", "restoring", "terminal"}
 
 \* during "none": one atomic step.  An end "origin" leads to where the operation came from.
 Rows == <<
@@ -18,7 +18,7 @@ Rows == <<
     [operation |-> "execute", during |-> "executing",
      states |-> {"ready"},
      ends |-> [done |-> "ready", undone |-> "ready", torn |-> "dirty", died |-> "ready"]],
-    [operation |-> "edit", during |-> "executing",
+    [operation |-> "edit", during |-> "editing",
      states |-> {"ready"},
      ends |-> [done |-> "ready", undone |-> "ready", torn |-> "dirty", died |-> "ready"]],
     [operation |-> "checkpoint", during |-> "checkpointing",
@@ -31,7 +31,7 @@ Rows == <<
      states |-> {"dirty", "fresh", "ready"},
      ends |-> [done |-> "fresh", undone |-> "origin", wiped |-> "fresh", torn |-> "dirty", died |-> "fresh"]],
     [operation |-> "terminate", during |-> "none",
-     states |-> {"checkpointing", "dirty", "executing", "fresh", "provisioning", "ready", "restoring", "terminal", "unbound"},
-     ends |-> [done |-> "terminated"]]
+     states |-> {"checkpointing", "dirty", "editing", "executing", "fresh", "provisioning", "ready", "restoring", "terminal", "unbound"},
+     ends |-> [done |-> "terminated", torn |-> "dirty"]]
 >>
 =============================================================================

@@ -8,8 +8,9 @@ from dataclasses import dataclass
 
 import msgspec
 
-from jail.facts import Facts
+from jail.facts import Ending
 from jail.host import JailHost
+from jail.measure import not_started
 from jail.process import Jail
 from jail.profile import Profile
 from runner import wire
@@ -20,20 +21,20 @@ from runner.execution.outcomes import Kind, StageFacts, Verdict, classify
 from runner.execution.profile import Identity, Place
 from runner.execution.request import Plan, new_id
 from runner.execution.result import StageResult
+from runner.execution.running import Execution
 from runner.execution.slots import Slots
-from runner.execution.space import JobSpace, SessionSpace, Space
+from runner.execution.space import NOTHING_WALKED, Delivery, JobSpace, SessionSpace, Space
+from runner.execution.transcript import StageName
 from runner.finish import finish
 from runner.metrics import Metrics
-from runner.session.session import MISSING, Hold
+from runner.session.hold import Hold
+from runner.session.record import Dirty
 from runner.settings import Settings
 from runner.workspace.dataroot import DataRoot
 from runner.workspace.fingerprint import HashCache
 from runner.workspace.priming import Inline, Input
 
 log = logging.getLogger(__name__)
-
-#: `dirty` reason: a jail of this workspace may still be running.
-NOT_EMPTY = "jail_not_empty"
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,23 +65,35 @@ class Executor:
         self._slots = Slots(settings.max_jobs, wait=settings.queue_wait)
         self.cache = HashCache()
 
-    async def stateless(self, plan: Plan) -> Executed:
+    async def stateless(self, plan: Plan, execution: Execution) -> Executed:
         """Runs in a workspace of its own that is gone afterwards."""
         async with self._slots.take():
+            execution.began()
             job: str = await finish(asyncio.to_thread(self._data.make_job))
             try:
-                return await self._execute(plan, JobSpace(self._data, job))
+                return await self._execute(plan, execution, JobSpace(self._data, job))
             finally:
                 await finish(asyncio.to_thread(self._data.remove_job, job))
 
-    async def in_session(self, plan: Plan, hold: Hold) -> Executed:
+    async def in_session(self, plan: Plan, execution: Execution, hold: Hold) -> Executed:
         """Runs in the session's workspace. `hold` learns when it is torn and when it is whole."""
+        execution.began()
         space = SessionSpace(self._data, hold, self.cache)
-        executed = await self._execute(plan, space)
+        executed = await self._execute(plan, execution, space)
         hold.done()
         return executed
 
-    async def _execute(self, plan: Plan, space: Space) -> Executed:
+    def cancelled(self, plan: Plan) -> Executed:
+        """What is said of an execution that was ended before it had a workspace."""
+        facts = not_started(self._host.enforcement, "cancelled", Ending.CANCELLED)
+        verdict = classify(
+            StageFacts(workspace_present=True, jail=facts, cpu_limit_ms=plan.run_limits.cpu_ms)
+        )
+        self._metrics.outcome(stage="run", kind=verdict.kind.value, fault=verdict.fault)
+        ran = StageResult(facts, verdict, plan.run_limits)
+        return _executed(plan, None, ran, Delivery([], [], 0))
+
+    async def _execute(self, plan: Plan, execution: Execution, space: Space) -> Executed:
         if plan.referenced:
             missing = plan.referenced[0]
             raise InputUnavailable(f"{str(missing.path)!a} was never delivered", field="files")
@@ -90,102 +103,90 @@ class Executor:
         try:
             inputs = tuple(Input(file.path, Inline(file.content)) for file in plan.inline)
             await finish(asyncio.to_thread(space.prime, inputs))
-            compiled, ran = await self._stages(plan, space)
-            outputs = await finish(
-                asyncio.to_thread(space.collect, self._settings.inline_max_bytes)
-            )
+            compiled, ran = await self._stages(plan, execution, space)
+            if ran.verdict.kind is Kind.CANCELLED:
+                # Who ended it does not wait for what it made; in a session that comes next time.
+                delivery = NOTHING_WALKED
+            else:
+                delivery = await finish(
+                    asyncio.to_thread(space.collect, self._settings.inline_max_bytes)
+                )
         finally:
             self._metrics.executing(-1)
-        files = [
-            wire.ResultFile(
-                id=new_id(),
-                name=str(each.output.path),
-                storage_session_id=plan.output_session_id,
-                size=each.output.size,
-                mode=each.output.mode,
-                sha256=each.output.sha256,
-                content=each.content,
-                encoding=each.encoding,
-            )
-            for each in outputs.inlined
-        ]
-        return Executed(
-            wire.ExecuteResult(
-                language=plan.runtime.language,
-                version=plan.runtime.version,
-                session_id=plan.output_session_id,
-                run=results.stage(ran),
-                files=files,
-                skipped=outputs.skipped,
-                skipped_total=outputs.skipped_total,
-                compile=msgspec.UNSET if compiled is None else results.stage(compiled),
-            ),
-            {file.name: file.sha256 for file in files},
-        )
+        return _executed(plan, compiled, ran, delivery)
 
-    async def _stages(self, plan: Plan, space: Space) -> tuple[StageResult | None, StageResult]:
+    async def _stages(
+        self, plan: Plan, execution: Execution, space: Space
+    ) -> tuple[StageResult | None, StageResult]:
         """The compile stage, if there is one, and the run stage: a failed compile is both."""
         if plan.runtime.compile is None:
-            return None, await self._run(plan, space, Place(space.source, None))
+            profile = profiles.run_profile(plan, Place(space.source, None), self._identity)
+            return None, await self._stage("run", profile, execution, space)
         build: str = await finish(asyncio.to_thread(self._data.make_job))
         try:
             place = Place(space.source, self._data.job_source(build))
             assert plan.compile_limits is not None
-            compiled = await self._stage(
-                "compile",
-                profiles.compile_profile(plan, place, self._identity),
-                space,
-            )
+            profile = profiles.compile_profile(plan, place, self._identity)
+            compiled = await self._stage("compile", profile, execution, space)
             if not compiled.succeeded:
                 return compiled, compiled
-            return compiled, await self._run(plan, space, place)
+            profile = profiles.run_profile(plan, place, self._identity)
+            return compiled, await self._stage("run", profile, execution, space)
         finally:
             await finish(asyncio.to_thread(self._data.remove_job, build))
 
-    async def _run(self, plan: Plan, space: Space, place: Place) -> StageResult:
-        return await self._stage("run", profiles.run_profile(plan, place, self._identity), space)
-
-    async def _stage(self, name: str, profile: Profile, space: Space) -> StageResult:
+    async def _stage(
+        self, name: StageName, profile: Profile, execution: Execution, space: Space
+    ) -> StageResult:
         """One jail, and the verdict on it. Raises for what the infrastructure did."""
-        cpu_limit_ms = profile.limits.cpu_ms
+        limits = profile.limits
         present = await asyncio.to_thread(space.present)
         if not present:
-            return self._conclude(self._missing(), space, stage=name)
-        facts = await Jail(self._host, profile).run()
+            self._conclude(self._missing(), space, stage=name)
+        capture = execution.transcript.stage(name)
+        facts = await execution.run(
+            Jail(
+                self._host,
+                profile,
+                sink=capture,
+                on_started=capture.started,
+                on_dead=capture.release,
+            )
+        )
+        output = capture.complete(facts)
         full = await asyncio.to_thread(self._storage_full)
         verdict = classify(
             StageFacts(
-                workspace_present=True, jail=facts, cpu_limit_ms=cpu_limit_ms, storage_full=full
+                workspace_present=True, jail=facts, cpu_limit_ms=limits.cpu_ms, storage_full=full
             )
         )
         if not facts.proven_empty:
             log.error("a jail could not be proven empty", extra={"stage": name})
-            space.distrust(NOT_EMPTY)
-        return self._conclude(verdict, space, stage=name, facts=facts)
+            space.distrust(Dirty.NOT_EMPTY)
+        self._conclude(verdict, space, stage=name, nsjail_log=facts.nsjail_log)
+        return StageResult(facts, verdict, limits, output)
 
     def _conclude(
-        self, verdict: Verdict, space: Space, *, stage: str, facts: Facts | None = None
-    ) -> StageResult:
-        """The result of a stage, or the error for a verdict that is not the program's doing."""
+        self, verdict: Verdict, space: Space, *, stage: str, nsjail_log: tuple[str, ...] = ()
+    ) -> None:
+        """Counts it; raises the error for a verdict that is not the program's doing."""
         self._metrics.outcome(stage=stage, kind=verdict.kind.value, fault=verdict.fault)
         outcome = msgspec.to_builtins(results.outcome(verdict))
         if verdict.kind is Kind.WORKSPACE_MISSING:
-            space.distrust(MISSING)
-            raise WorkspaceDirty("it is gone", reason=MISSING, outcome=outcome)
+            space.distrust(Dirty.MISSING)
+            raise WorkspaceDirty("it is gone", reason=Dirty.MISSING, outcome=outcome)
         if verdict.fault == "infrastructure":
             log.error(
                 "a jail failed",
                 extra={
                     "stage": stage,
-                    "nsjail": facts.nsjail_log if facts else None,
+                    "nsjail": nsjail_log,
                     **verdict.evidence,
                 },
             )
             if verdict.kind is Kind.JAIL_FAILED:
                 raise JailFailed(outcome=outcome)
             raise Internal("what ended the program is not known", outcome=outcome)
-        assert facts is not None
-        return StageResult(facts, verdict)
 
     @staticmethod
     def _missing() -> Verdict:
@@ -195,3 +196,34 @@ class Executor:
         """Whether a program of the session's user could not write one more file now."""
         inodes = self._data.free_inodes()
         return self._data.free_bytes() == 0 or inodes == 0
+
+
+def _executed(
+    plan: Plan, compiled: StageResult | None, ran: StageResult, delivery: Delivery
+) -> Executed:
+    files = [
+        wire.ResultFile(
+            id=new_id(),
+            name=str(each.output.path),
+            storage_session_id=plan.output_session_id,
+            size=each.output.size,
+            mode=each.output.mode,
+            sha256=each.output.sha256,
+            content=each.content,
+            encoding=each.encoding,
+        )
+        for each in delivery.inlined
+    ]
+    return Executed(
+        wire.ExecuteResult(
+            language=plan.runtime.language,
+            version=plan.runtime.version,
+            session_id=plan.output_session_id,
+            run=results.stage(ran),
+            files=files,
+            skipped=delivery.skipped,
+            skipped_total=delivery.skipped_total,
+            compile=msgspec.UNSET if compiled is None else results.stage(compiled),
+        ),
+        {file.name: file.sha256 for file in files},
+    )

@@ -11,7 +11,8 @@ from typing import Literal, Protocol
 from urllib.parse import quote
 
 from runner import wire
-from runner.session.session import PRIMING, Hold
+from runner.session.hold import Hold
+from runner.session.record import Dirty
 from runner.workspace.collecting import collect
 from runner.workspace.dataroot import DataRoot
 from runner.workspace.fingerprint import ChangedWhileReadError, HashCache
@@ -43,6 +44,9 @@ class Delivery:
     skipped_total: int
 
 
+NOTHING_WALKED = Delivery([], [wire.SkippedFile(name="*", reason=NOT_WALKED)], 1)
+
+
 class Space(Protocol):
     """What the executor needs of either kind."""
 
@@ -59,7 +63,7 @@ class Space(Protocol):
     def collect(self, inline_max_bytes: int) -> Delivery:
         """What the client does not have yet."""
 
-    def distrust(self, reason: str) -> None:
+    def distrust(self, reason: Dirty) -> None:
         """The workspace must not be used again."""
 
 
@@ -92,7 +96,7 @@ class JobSpace:
             found = collect(tree, self._primed, {}, cache=HashCache())
             return _deliver(tree, found, inline_max_bytes, fetchable=False)
 
-    def distrust(self, reason: str) -> None:
+    def distrust(self, reason: Dirty) -> None:
         """It is removed in any case."""
 
 
@@ -133,7 +137,7 @@ class SessionSpace:
             found = collect(tree, record.primed, record.surfaced, cache=self._cache)
             return _deliver(tree, found, inline_max_bytes, fetchable=True)
 
-    def distrust(self, reason: str) -> None:
+    def distrust(self, reason: Dirty) -> None:
         """Dirty from now on."""
         self._hold.tearing(reason)
 
@@ -153,7 +157,7 @@ def _prime(
     steps = plan(inputs, primed, present, surfaced=surfaced)
     staging = stage(data.staging, steps, uid=uid, gid=gid)
     if before_placing is not None and staging.ready:
-        before_placing.tearing(PRIMING)
+        before_placing.tearing(Dirty.PRIMING)
     return place(workspace, staging, primed, uid=uid, gid=gid)
 
 

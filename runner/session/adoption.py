@@ -10,8 +10,8 @@ import logging
 from dataclasses import replace
 
 from runner.session.lifecycle import State
-from runner.session.record import Record, RecordUnreadable, Store
-from runner.session.session import MISSING, RESTORING, UNREADABLE, Session, adopted_state
+from runner.session.record import Dirty, Record, RecordUnreadable, Store
+from runner.session.session import Session, adopted_state
 from runner.workspace.dataroot import DataRoot
 
 log = logging.getLogger(__name__)
@@ -22,12 +22,12 @@ def adopt(data: DataRoot, *, lock_wait: float) -> Session:
     data.sweep()
     store = Store(data.open_state())
     record = _read(store)
-    if record is not None and record.dirty == RESTORING:
+    if record is not None and record.dirty is Dirty.RESTORING:
         record = _wipe(data, store, record)
     state = adopted_state(record, workspace_present=data.workspace_present())
     if record is not None and state is State.DIRTY and record.dirty is None:
         # Not written down: what is on the disk is looked at again at the next start.
-        record = replace(record, dirty=MISSING)
+        record = replace(record, dirty=Dirty.MISSING)
     if state is State.UNBOUND and data.workspace_present():
         # Nobody's files: a session bound here must not find them.
         data.wipe_workspace()
@@ -48,7 +48,7 @@ def _read(store: Store) -> Record | None:
     except RecordUnreadable as error:
         # Whose files these are is not known, so nobody gets them: dirty until a recycle.
         log.error("the session record is not to be trusted", extra={"why": str(error)})
-        return Record(session="", incarnation="", dirty=UNREADABLE)
+        return Record(session="", incarnation="", dirty=Dirty.UNREADABLE)
 
 
 def _wipe(data: DataRoot, store: Store, record: Record) -> Record:
@@ -59,6 +59,6 @@ def _wipe(data: DataRoot, store: Store, record: Record) -> Record:
         store.save(emptied, durable=True)
     except OSError:
         log.exception("cannot wipe after an unfinished restore")
-        return replace(record, dirty=RESTORING)
+        return replace(record, dirty=Dirty.RESTORING)
     log.warning("an unfinished restore was wiped")
     return emptied

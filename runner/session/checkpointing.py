@@ -18,11 +18,13 @@ from runner.checkpoint.handover import Block
 from runner.checkpoint.limits import Limits
 from runner.checkpoint.restore import Expected, Restore
 from runner.checkpoint.save import stream_save
-from runner.checkpoint.sidecar import Sidecar, SidecarFacts, derive_key
-from runner.errors import Internal, WorkspaceDirty
+from runner.checkpoint.sidecar import WRONG_KEY, Sidecar, SidecarFacts, derive_key
+from runner.errors import CheckpointUnauthentic, Internal, WorkspaceDirty
 from runner.finish import finish
+from runner.session.hold import Hold
 from runner.session.lifecycle import Operation
-from runner.session.session import MISSING, RESTORING, Hold, Provision, Session
+from runner.session.record import Dirty
+from runner.session.session import Provision, Session
 from runner.settings import Settings
 from runner.workspace.dataroot import DataRoot
 from runner.workspace.fingerprint import HashCache
@@ -65,7 +67,7 @@ class Checkpointing:
 
     def _key(self, session_id: str, given: bytes | None) -> bytes:
         """The caller's key, else one derived from the deployment's, else from this disk's own."""
-        return given or derive_key(self._master_key or self._session.disk_key, session_id)
+        return given or derive_key(self._master_key or self._session.ledger.disk_key, session_id)
 
     @contextlib.asynccontextmanager
     async def save(
@@ -101,8 +103,8 @@ class Checkpointing:
         try:
             tree = self._data.workspace()
         except (FileNotFoundError, NotADirectoryError):
-            hold.tearing(MISSING)
-            raise WorkspaceDirty("it is gone", reason=MISSING) from None
+            hold.tearing(Dirty.MISSING)
+            raise WorkspaceDirty("it is gone", reason=Dirty.MISSING) from None
         with tree:
             yield tree
 
@@ -130,16 +132,18 @@ class Checkpointing:
                 limits=self.limits,
             )
             # From here on it has begun: the next byte read may be the archive's first.
-            hold.tearing(RESTORING)
+            hold.tearing(Dirty.RESTORING)
             try:
                 async with Restore(self._data.staging, staged, expected) as feeding:
                     restoring = Restoring(feeding, self._data, hold, staged)
                     yield restoring
                     if not restoring.committed:
                         raise Internal("the restore was not committed")
-            except BaseException:
+            except BaseException as error:
                 if not hold.is_replaced:
                     await finish(self._wipe(hold))
+                if given_key is None and self._master_key is None:
+                    _say_whose_key(error)
                 raise
             finally:
                 self._cache.clear()
@@ -156,6 +160,16 @@ class Checkpointing:
     def _empty(self, hold: Hold) -> None:
         self._data.wipe_workspace()
         hold.wiped()
+
+
+def _say_whose_key(error: BaseException) -> None:
+    """Without a key from outside nobody can tell another disk's archive from a forged one."""
+    if isinstance(error, CheckpointUnauthentic) and error.reason == WRONG_KEY:
+        raise CheckpointUnauthentic(
+            "it was not sealed on this disk, whose own key is the only one here: give "
+            "X-Sidecar-Key or RUNNER_SIDECAR_KEY where it is saved and where it is restored",
+            reason="disk_key",
+        ) from None
 
 
 class Restoring:

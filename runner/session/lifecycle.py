@@ -3,7 +3,7 @@
 Pure. `session.Session` moves by this table and by nothing else; the checker in tests/model explores
 it; docs/lifecycle.md is made from it.
 
-    unbound → fresh → provisioning → ready ⇄ executing | checkpointing | terminal
+    unbound → fresh → provisioning → ready ⇄ executing | editing | checkpointing | terminal
                 ↑                      ↓
             restoring  ←———————  dirty(reason)              any → terminated
 
@@ -26,6 +26,7 @@ class State(StrEnum):
     PROVISIONING = "provisioning"
     READY = "ready"
     EXECUTING = "executing"
+    EDITING = "editing"
     CHECKPOINTING = "checkpointing"
     TERMINAL = "terminal"
     RESTORING = "restoring"
@@ -114,7 +115,7 @@ TABLE: tuple[Row, ...] = (
     _row(
         Operation.EDIT,
         {State.READY},
-        State.EXECUTING,
+        State.EDITING,
         {
             End.DONE: State.READY,
             End.UNDONE: State.READY,
@@ -144,7 +145,8 @@ TABLE: tuple[Row, ...] = (
             End.DIED: State.READY,
         },
     ),
-    # UNDONE is only for what is refused before the first byte of the body is read.
+    # UNDONE is only for what is refused before the first byte of the body is read. DIED is a daemon
+    # that dies after it noted that it had begun: one that dies before has changed nothing.
     _row(
         Operation.RESTORE,
         {State.FRESH, State.READY, State.DIRTY},
@@ -157,11 +159,12 @@ TABLE: tuple[Row, ...] = (
             End.DIED: State.FRESH,
         },
     ),
+    # Whoever holds the session is ended first, so no state is too busy for it.
     _row(
         Operation.TERMINATE,
         set(State) - {State.TERMINATED},
         None,
-        {End.DONE: State.TERMINATED},
+        {End.DONE: State.TERMINATED, End.TORN: State.DIRTY},
     ),
 )
 

@@ -15,6 +15,7 @@ import hashlib
 import hmac
 import os
 from dataclasses import dataclass, field, replace
+from enum import StrEnum
 
 import msgspec
 
@@ -24,6 +25,24 @@ KEY_BYTES = 32
 _RECORD = "session.json"
 _KEY = "key"
 _SEALED_SEPARATOR = b"\n"
+
+
+class Dirty(StrEnum):
+    """Why a workspace must not be used; a stable `reason` of the wire."""
+
+    #: The daemon stopped, or could not wipe, in the middle of a restore.
+    RESTORING = "restoring"
+    #: It stopped, or could not go on, between two of a request's files.
+    PRIMING = "priming"
+    MISSING = "workspace_missing"
+    #: A process of a jail may still be running in it.
+    NOT_EMPTY = "jail_not_empty"
+    #: The record on this disk is not to be trusted.
+    UNREADABLE = "state_unreadable"
+    #: It belongs to another session than the one that asks; never written down.
+    OTHER = "other_session"
+    #: The VM was to be terminated, and not everything could be wiped.
+    ENDED = "terminated"
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,7 +56,7 @@ class Record:
     session: str
     incarnation: str
     provisioned: str | None = None
-    dirty: str | None = None
+    dirty: Dirty | None = None
     terminated: bool = False
     primed: dict[str, Primed] = field(default_factory=dict)
     surfaced: dict[str, str] = field(default_factory=dict)

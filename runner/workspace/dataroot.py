@@ -2,6 +2,7 @@
 
     workspace/   the session's files; the session UID's
     staging/     what is being put together before it is moved into place; root's
+    inputs/      the cache of pushed inputs (`inputs.cache`); root's
     jobs/        one directory per stateless execution or build; each removed when it ends
     state/       the record and the key (`session.record`); root's
     runtime/     what the jail room prepares at start; root's
@@ -23,6 +24,7 @@ from runner.workspace.tree import Tree
 
 WORKSPACE = (b"workspace",)
 STAGING = (b"staging",)
+INPUTS = (b"inputs",)
 JOBS = (b"jobs",)
 STATE = (b"state",)
 RUNTIME = (b"runtime",)
@@ -53,6 +55,7 @@ class DataRoot:
         self.owner = owner
         self._top = top
         self.staging = top.subtree(STAGING)
+        self.inputs = top.subtree(INPUTS)
         self.jobs = top.subtree(JOBS)
 
     @classmethod
@@ -72,6 +75,7 @@ class DataRoot:
         top.give_root(uid=0, gid=0, mode=ROOT_MODE)
         for parts, mode in (
             (STAGING, PRIVATE_MODE),
+            (INPUTS, PRIVATE_MODE),
             (STATE, PRIVATE_MODE),
             (RUNTIME, PRIVATE_MODE),
             (JOBS, ROOT_MODE),
@@ -86,6 +90,7 @@ class DataRoot:
     def close(self) -> None:
         """Gives the descriptors back."""
         self.staging.close()
+        self.inputs.close()
         self.jobs.close()
         self._top.close()
 
@@ -166,6 +171,10 @@ class DataRoot:
     def job_source(self, name: str) -> str:
         """The path that nsjail is to bind as a job's workspace or build directory."""
         return f"{self.path}/{JOBS[0].decode()}/{name}"
+
+    def sync(self) -> None:
+        """Writes the whole file system to the disk."""
+        self._top.sync()
 
     def free_bytes(self) -> int:
         """Bytes of the file system that are free for users other than root."""

@@ -1,0 +1,113 @@
+"""What a platform's hooks do to a real daemon."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+import pytest
+
+from tests.harness import Daemon, Reply
+
+HOOKS = "/aws/lambda-microvms/runtime/v1"
+SESSION = "rt_0123456789abcdef"
+
+
+async def hook(daemon: Daemon, name: str, body: Any = None) -> Reply:
+    return await daemon.request("POST", f"{HOOKS}/{name}", json=body)
+
+
+def run_body(session: str, vm: str = "mvm-1") -> dict[str, str]:
+    return {"microvmId": vm, "runHookPayload": json.dumps({"runtime_session_id": session})}
+
+
+@pytest.mark.parametrize("name", ["ready", "validate"])
+async def test_a_vm_is_ready_when_a_real_jail_ran(daemon: Daemon, name: str) -> None:
+    reply = await hook(daemon, name)
+    assert (reply.status, reply.json) == (200, {"hook": name, "status": "ok"})
+
+
+@pytest.mark.parametrize("name", ["ready", "validate"])
+async def test_a_vm_without_an_nsjail_that_works_is_not_ready(
+    start: Callable[..., Any], fast_dir: Any, name: str
+) -> None:
+    daemon = Daemon(fast_dir / "broken", {"RUNNER_NSJAIL": "/bin/false"})
+    await daemon.start(ready=False)
+    try:
+        reply = await hook(daemon, name)
+        assert (reply.status, reply.json["error"]) == (503, "not_ready")
+        assert "jail" in reply.json["failed"]
+    finally:
+        await daemon.stop()
+
+
+async def test_the_first_valid_run_wins_and_a_malformed_one_takes_no_slot(daemon: Daemon) -> None:
+    malformed = await hook(daemon, "run", {"runHookPayload": "{}"})
+    assert malformed.status == 200
+    assert malformed.incarnation is None
+    first = await hook(daemon, "run", run_body(SESSION))
+    assert (first.status, first.json) == (200, {"hook": "run", "status": "ok"})
+    again = await hook(daemon, "run", run_body(SESSION))
+    other = await hook(daemon, "run", run_body("somebody-else", "mvm-2"))
+    assert again.status == other.status == 200
+    assert first.incarnation == again.incarnation == other.incarnation is not None
+    assert (await daemon.execute("print(1)", session=SESSION)).status == 200
+    assert (await daemon.execute("print(1)", session="somebody-else")).status == 409
+
+
+async def test_a_run_that_is_no_json_is_refused(daemon: Daemon) -> None:
+    reply = await daemon.request("POST", f"{HOOKS}/run", data=b"{")
+    assert (reply.status, reply.json["error"]) == (400, "invalid_request")
+
+
+async def test_terminate_ends_what_runs_and_wipes(daemon: Daemon) -> None:
+    await daemon.execute("open('kept', 'w').write('x')", session=SESSION)
+    before = (await daemon.get("/health")).incarnation
+    reply = await hook(daemon, "terminate")
+    assert reply.status == 200
+    assert [step["done"] for step in reply.json["steps"]] == [True, True]
+    assert (await hook(daemon, "terminate")).status == 200
+    gone = await daemon.get("/session/files", session=SESSION)
+    assert (gone.status, gone.json["error"]) == (409, "session_unbound")
+    fresh = await daemon.execute("import os; print(os.listdir('.'))", session="new", name="main.py")
+    assert fresh.json["run"]["stdout"] == "['main.py']\n"
+    assert fresh.incarnation != before
+
+
+async def test_suspend_syncs_and_says_so(daemon: Daemon) -> None:
+    await daemon.execute("open('kept', 'w').write('x')", session=SESSION)
+    reply = await hook(daemon, "suspend")
+    assert {step["name"]: step["done"] for step in reply.json["steps"]} == {
+        "quiesced": True,
+        "synced": True,
+    }
+
+
+async def test_resume_reports_only_what_was_done(daemon: Daemon) -> None:
+    # Right to within what is tolerated, so that the test steps no clock.
+    now = datetime.now(UTC).isoformat()
+    reply = await hook(daemon, "resume", {"time": now, "seed": "c2VlZA=="})
+    steps = {step["name"]: step for step in reply.json["steps"]}
+    assert steps["clock"]["done"] is True
+    assert "left alone" in steps["clock"]["detail"]
+    assert steps["entropy"]["done"] is True
+    assert "request" in steps["entropy"]["detail"]
+    untimed = await hook(daemon, "resume", {})
+    clock = next(step for step in untimed.json["steps"] if step["name"] == "clock")
+    assert (clock["done"], clock["detail"]) == (False, "no trustworthy time was given")
+    await daemon.wait_ready()
+
+
+@pytest.mark.parametrize("body", [{"time": "yesterday"}, {"time": "2026-01-01"}, {"seed": "%"}])
+async def test_a_resume_with_a_bad_value_does_nothing(daemon: Daemon, body: dict[str, str]) -> None:
+    reply = await hook(daemon, "resume", body)
+    assert (reply.status, reply.json["error"]) == (400, "invalid_request")
+    assert reply.json["field"] in body
+
+
+async def test_an_age_old_time_is_given_with_an_offset(daemon: Daemon) -> None:
+    moment = (datetime.now(UTC) + timedelta(milliseconds=5)).isoformat().replace("+00:00", "Z")
+    reply = await hook(daemon, "resume", {"time": moment})
+    assert reply.status == 200
