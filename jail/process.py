@@ -33,8 +33,9 @@ CPU_POLL_S = 0.01
 class Jail:
     """One jail, used once.
 
-    `sink` takes output as it comes; `on_started` is called when the command has been exec'd.
-    What either raises ends the jail, and is raised by `run` once nothing is left of it.
+    `sink` takes output as it comes; `on_started` is called when the command has been exec'd, and
+    `on_dead` when nothing of the jail runs any more, which may be before all output was taken.
+    What any of them raises ends the jail, and is raised by `run` once nothing is left of it.
     """
 
     def __init__(
@@ -44,11 +45,13 @@ class Jail:
         *,
         sink: OutputSink | None = None,
         on_started: Callable[[], None] | None = None,
+        on_dead: Callable[[], None] | None = None,
     ) -> None:
         self._host = host
         self._profile = profile
         self._sink = sink
         self._on_started = on_started
+        self._on_dead = on_dead
         self._ended_by: Ending | None = None
         self._life_task: asyncio.Task[Facts] | None = None
         self._supervision: Supervision | None = None
@@ -95,7 +98,7 @@ class Jail:
         except SpawnFailed as error:
             return not_started(self._host.enforcement, error.step, self._ended_by)
         self._supervision = supervision = Supervision(
-            spawned, self._profile, sink=self._sink, on_end=self.end
+            spawned, self._profile, sink=self._sink, on_end=self.end, on_dead=self._on_dead
         )
         try:
             if self._ended_by is None and supervision.configure(self._host.fixed):

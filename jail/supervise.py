@@ -37,6 +37,7 @@ class Supervision:
         *,
         sink: OutputSink | None,
         on_end: Callable[[Ending], None],
+        on_dead: Callable[[], None] | None = None,
     ) -> None:
         self.cgroup: Cgroup = spawned.cgroup
         self.counters = Counters()
@@ -48,6 +49,7 @@ class Supervision:
         self._spawned = spawned
         self._profile = profile
         self._on_end = on_end
+        self._on_dead = on_dead
         self._tasks: list[asyncio.Task[None]] = []
         keep = profile.limits.output_bytes
         self.stdout = OutputPump(
@@ -126,6 +128,8 @@ class Supervision:
         """Ends what still runs, takes the rest of the output, counts, proves, lets go."""
         try:
             await self._until_dead()
+            if self._on_dead is not None:
+                self.guard(self._on_dead)
             await self._drain()
             await self._count_and_remove()
         finally:

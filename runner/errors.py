@@ -22,6 +22,7 @@
     │   ├── CheckpointUnauthentic  422 checkpoint_unauthentic
     │   ├── CheckpointUnsafe       422 checkpoint_unsafe
     │   └── CheckpointWrongSession 422 checkpoint_wrong_session
+    ├── IdempotencyMismatch        422 idempotency_mismatch
     ├── Overloaded                 429 overloaded                retryable
     ├── JailFailed                 500 jail_failed               retryable
     ├── BootFailed                 500 boot_failed               retryable
@@ -225,6 +226,13 @@ class CheckpointWrongSession(CheckpointRefused):
     """The archive belongs to another session."""
 
     code = "checkpoint_wrong_session"
+
+
+class IdempotencyMismatch(RunnerError):
+    """The Idempotency-Key was used for another request."""
+
+    code = "idempotency_mismatch"
+    status = 422
 
 
 class Overloaded(RunnerError):

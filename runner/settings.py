@@ -121,6 +121,8 @@ class Settings:
     boot_timeout: float = _setting(60.0, _seconds)
     max_jobs: int = _setting(8, _whole(1, 1024))
     queue_wait: float = _setting(30.0, _seconds)
+    heartbeat: float = _setting(10.0, _seconds)
+    results_max_bytes: int = _setting(32 << 20, _size)
     stop_timeout: float = _setting(10.0, _seconds)
     runtimes: str | None = _setting(None, _absolute)
     log_format: str | None = _setting(None, _one_of("json", "text"))

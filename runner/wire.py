@@ -57,8 +57,38 @@ class Outcome(Struct, frozen=True, kw_only=True):
     evidence: dict[str, int | str | bool | None]
 
 
+class StageLimits(Struct, frozen=True, kw_only=True):
+    """What was in force. Times in ms, sizes in bytes; `output` is kept of each stream."""
+
+    timeout: int
+    cpu_time: int
+    memory_limit: int
+    processes: int
+    output: int
+    open_files: int
+    file_size: int
+
+
+class StreamInfo(Struct, frozen=True, kw_only=True):
+    """One output stream: `sha256` is of all `bytes_total`, also of what was not kept."""
+
+    bytes_total: int
+    bytes_kept: int
+    sha256: str
+
+
+class Streams(Struct, frozen=True, kw_only=True):
+    """Both output streams of a stage."""
+
+    stdout: StreamInfo
+    stderr: StreamInfo
+
+
 class Stage(Struct, frozen=True, kw_only=True):
-    """One of `compile` and `run`. `memory` is the peak in bytes; times in ms; all measured."""
+    """One of `compile` and `run`. `memory` is the peak in bytes; times in ms; all measured.
+
+    `output` is both streams in the order in which they were read.
+    """
 
     stdout: str
     stderr: str
@@ -72,6 +102,8 @@ class Stage(Struct, frozen=True, kw_only=True):
     wall_time: int
     truncated: bool
     outcome: Outcome
+    limits: StageLimits
+    streams: Streams
 
 
 class ResultFile(Struct, frozen=True, kw_only=True, omit_defaults=True):

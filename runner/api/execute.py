@@ -1,4 +1,4 @@
-"""POST /execute: run code, in a session's workspace or in a throw-away one."""
+"""POST /execute: run code, in a session's workspace or in a throw-away one. DELETE: end it."""
 
 from __future__ import annotations
 
@@ -6,13 +6,13 @@ import os
 
 from aiohttp import web
 
-from runner.api import headers
+from runner.api import events, headers
 from runner.api.middleware import EVENT
-from runner.api.responses import json_response
-from runner.context import RUNNER, Runner
-from runner.execution.executor import Executed
-from runner.execution.request import Plan, plan
-from runner.session.lifecycle import Operation
+from runner.context import RUNNER
+from runner.execution.executions import Attended
+from runner.execution.idempotency import Key, digest
+from runner.execution.request import plan
+from runner.execution.running import Finished, Order
 from runner.wire import ExecuteRequest
 
 
@@ -21,44 +21,62 @@ async def post(request: web.Request) -> web.StreamResponse:
     runner = request.app[RUNNER]
     session_id = headers.session_id(request)
     expected = headers.expected_incarnation(request)
+    word = headers.idempotency_key(request)
+    body = await headers.json_body(request, ExecuteRequest)
     wanted = plan(
-        await headers.json_body(request, ExecuteRequest),
-        runtimes=runner.runtimes,
-        settings=runner.settings,
-        cpus=os.cpu_count() or 1,
+        body, runtimes=runner.runtimes, settings=runner.settings, cpus=os.cpu_count() or 1
     )
     request[EVENT]["language"] = wanted.runtime.language
-    if session_id is None:
-        return _response(request, await runner.executor.stateless(wanted))
-    executed, epoch = await _in_session(runner, session_id, expected, wanted)
-    response = _response(request, executed)
-    # Written here and not by the framework, to know that it is out before it counts as received.
-    await response.prepare(request)
-    await response.write_eof()
-    runner.session.note_surfaced(executed.delivered, epoch=epoch)
+    order = Order(
+        plan=wanted,
+        session_id=session_id,
+        expected_incarnation=expected,
+        key=None if word is None else Key(session_id, word),
+        digest=b"" if word is None else digest(body),
+    )
+    async with runner.executions.attend(order) as attended:
+        request[EVENT]["execution"] = attended.execution.id
+        if headers.wants_events(request):
+            finished, response = await events.follow(
+                request,
+                attended,
+                head=_head(attended),
+                heartbeat=runner.settings.heartbeat,
+                patience=wanted.wall_ms / 1000,
+            )
+        else:
+            finished, response = await _answer(request, attended)
+        if finished is not None:
+            request[EVENT].update(finished.summary)
+            runner.executions.received(attended.execution)
     return response
 
 
-async def _in_session(
-    runner: Runner, session_id: str, expected: str | None, wanted: Plan
-) -> tuple[Executed, int]:
-    runner.session.admit(session_id, expected_incarnation=expected)
-    async with runner.session.hold(
-        Operation.EXECUTE, expected_incarnation=expected, provision=runner.provision
-    ) as hold:
-        return await runner.executor.in_session(wanted, hold), runner.session.epoch
-
-
-def _response(request: web.Request, executed: Executed) -> web.Response:
-    outcome = executed.result.run.outcome
-    request[EVENT].update(
-        {
-            "outcome": outcome.kind,
-            "fault": outcome.fault,
-            "wall_ms": executed.result.run.wall_time,
-            "cpu_ms": executed.result.run.cpu_time,
-            "memory": executed.result.run.memory,
-            "files": len(executed.result.files),
-        }
+async def delete(request: web.Request) -> web.StreamResponse:
+    """202 when it has been asked to end, 204 when it is over; named by its id or by its key."""
+    runner = request.app[RUNNER]
+    is_ending = runner.executions.cancel(
+        request.match_info["id"], session_id=headers.session_id(request)
     )
-    return json_response(executed.result)
+    return web.Response(status=202 if is_ending else 204)
+
+
+async def _answer(request: web.Request, attended: Attended) -> tuple[Finished, web.StreamResponse]:
+    finished = await attended.execution.result()
+    response = web.Response(
+        body=finished.body,
+        content_type="application/json",
+        charset="utf-8",
+        headers=_head(attended),
+    )
+    # Written here and not by the framework, to know that it is out before it counts as received.
+    await response.prepare(request)
+    await response.write_eof()
+    return finished, response
+
+
+def _head(attended: Attended) -> dict[str, str]:
+    head = {headers.EXECUTION: attended.execution.id}
+    if attended.replayed:
+        head[headers.REPLAYED] = "true"
+    return head

@@ -9,12 +9,18 @@ import msgspec
 from aiohttp import web
 
 from runner.errors import BadRequest, BodyTooLarge, InvalidSessionId, UnsupportedMediaType
+from runner.execution.idempotency import KEY
 from runner.settings import sidecar_key
 
 SESSION = "X-Runtime-Session-Id"
 INCARNATION = "X-Incarnation-Id"
 EXPECTED_INCARNATION = "X-Expected-Incarnation"
 SIDECAR_KEY = "X-Sidecar-Key"
+IDEMPOTENCY_KEY = "Idempotency-Key"
+#: On responses: which execution this is, and that another request had begun it.
+EXECUTION = "X-Execution-Id"
+REPLAYED = "Idempotent-Replayed"
+EVENT_STREAM = "text/event-stream"
 
 _SESSION_ID = re.compile(r"[A-Za-z0-9._:-]{1,128}")
 _INCARNATION_ID = re.compile(r"[\x21-\x7e]{1,128}")
@@ -48,6 +54,20 @@ def expected_incarnation(request: web.Request) -> str | None:
     if value is not None and not _INCARNATION_ID.fullmatch(value):
         raise BadRequest("it is malformed", field=EXPECTED_INCARNATION)
     return value
+
+
+def idempotency_key(request: web.Request) -> str | None:
+    """The caller's name for this execution, if it gave one."""
+    value = _single(request, IDEMPOTENCY_KEY)
+    if value is not None and not KEY.fullmatch(value):
+        raise BadRequest("it is 1 to 255 visible ASCII characters", field=IDEMPOTENCY_KEY)
+    return value
+
+
+def wants_events(request: web.Request) -> bool:
+    """Whether `Accept` names text/event-stream; `*/*` does not."""
+    ranges = ",".join(request.headers.getall("Accept", [])).split(",")
+    return any(each.partition(";")[0].strip().lower() == EVENT_STREAM for each in ranges)
 
 
 def given_sidecar_key(request: web.Request) -> bytes | None:

@@ -22,6 +22,7 @@ from runner.execution import result as results
 from runner.execution.outcomes import StageFacts, classify
 from runner.execution.profile import BASE_ENV, WORKSPACE, Identity
 from runner.execution.result import StageResult
+from runner.execution.transcript import Transcript
 from runner.finish import finish
 from runner.workspace.dataroot import DataRoot
 
@@ -72,11 +73,12 @@ class Provisioner:
             ),
             network=self.identity.network,
         )
-        facts = await Jail(self.host, profile).run()
+        capture = Transcript().stage("run")
+        facts = await Jail(self.host, profile, sink=capture).run()
         verdict = classify(
             StageFacts(workspace_present=True, jail=facts, cpu_limit_ms=self.limits.cpu_ms)
         )
-        return StageResult(facts, verdict)
+        return StageResult(facts, verdict, profile.limits, capture.complete(facts))
 
 
 class Boots:

@@ -59,6 +59,12 @@ class Plan:
     output_session_id: str
 
     @property
+    def wall_ms(self) -> int:
+        """What all its stages together may take."""
+        compile_ms = self.compile_limits.wall_ms if self.compile_limits else 0
+        return compile_ms + self.run_limits.wall_ms
+
+    @property
     def sources(self) -> tuple[SafePath, ...]:
         """What the compiler is given, in the order of the request; the entry if nothing else."""
         suffix = (self.runtime.source_suffix or "").encode()

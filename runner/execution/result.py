@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from jail.facts import Captured, Facts
+from jail.profile import Limits
 from runner import wire
 from runner.execution.outcomes import Verdict
 
@@ -15,6 +16,9 @@ class StageResult:
 
     facts: Facts
     verdict: Verdict
+    limits: Limits
+    #: Both streams in the order of their arrival.
+    output: str = ""
 
     @property
     def succeeded(self) -> bool:
@@ -25,13 +29,10 @@ class StageResult:
 def stage(result: StageResult) -> wire.Stage:
     """The wire form. Times are rounded up to whole ms: something that ran took time."""
     facts, verdict = result.facts, result.verdict
-    stdout, stderr = _text(facts.stdout), _text(facts.stderr)
     return wire.Stage(
-        stdout=stdout,
-        stderr=stderr,
-        # Piston interleaves the two as it reads them; by which of two pipes was read first nothing
-        # true can be said of when they were written, so stderr follows stdout.
-        output=stdout + stderr,
+        stdout=_text(facts.stdout),
+        stderr=_text(facts.stderr),
+        output=result.output,
         code=verdict.code,
         signal=verdict.signal_name,
         status=verdict.status,
@@ -41,6 +42,8 @@ def stage(result: StageResult) -> wire.Stage:
         wall_time=_milliseconds(facts.wall_ns),
         truncated=facts.stdout.truncated or facts.stderr.truncated,
         outcome=outcome(verdict),
+        limits=_limits(result.limits),
+        streams=wire.Streams(stdout=_stream(facts.stdout), stderr=_stream(facts.stderr)),
     )
 
 
@@ -51,6 +54,24 @@ def outcome(verdict: Verdict) -> wire.Outcome:
         fault=verdict.fault,
         retryable=verdict.retryable,
         evidence=verdict.evidence,
+    )
+
+
+def _limits(limits: Limits) -> wire.StageLimits:
+    return wire.StageLimits(
+        timeout=limits.wall_ms,
+        cpu_time=limits.cpu_ms,
+        memory_limit=limits.memory_bytes,
+        processes=limits.pids,
+        output=limits.output_bytes,
+        open_files=limits.open_files,
+        file_size=limits.file_size_bytes,
+    )
+
+
+def _stream(stream: Captured) -> wire.StreamInfo:
+    return wire.StreamInfo(
+        bytes_total=stream.bytes_total, bytes_kept=len(stream.kept), sha256=stream.sha256
     )
 
 
