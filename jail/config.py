@@ -11,7 +11,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import lru_cache
 
-from jail.profile import Network, Profile
+from jail.profile import Profile
 from jail.rootfs import Mount, Rootfs, mounts
 
 #: nsjail's own time limit is a back-stop, in whole seconds, for a daemon that hangs.
@@ -44,13 +44,18 @@ def quoted(text: str | bytes) -> str:
     return f'"{escaped.decode("ascii")}"'
 
 
-def render(profile: Profile, fixed: Fixed, *, report_fd: int) -> bytes:
+def render(
+    profile: Profile, fixed: Fixed, *, report_fd: int, resolv_conf: str | None = None
+) -> bytes:
     """The whole configuration. `report_fd` is the descriptor number that init inherits.
+
+    `resolv_conf` is that of the network which nsjail was started in, and stays in; without it
+    nsjail makes an empty network namespace, whatever the profile says.
 
     Raises ValueError for an argument, variable or path that no execve could carry.
     """
     _refuse_nul(profile)
-    return "\n".join(_lines(profile, fixed, report_fd)).encode("ascii")
+    return "\n".join(_lines(profile, fixed, report_fd, resolv_conf)).encode("ascii")
 
 
 def _refuse_nul(profile: Profile) -> None:
@@ -64,8 +69,9 @@ def _refuse_nul(profile: Profile) -> None:
         raise ValueError("there is no command")
 
 
-def _lines(profile: Profile, fixed: Fixed, report_fd: int) -> Iterator[str]:
-    own_network = "true" if profile.network is Network.NONE else "false"
+def _lines(
+    profile: Profile, fixed: Fixed, report_fd: int, resolv_conf: str | None
+) -> Iterator[str]:
     yield "mode: ONCE"
     yield "log_level: WARNING"
     yield f"hostname: {quoted(profile.hostname)}"
@@ -73,8 +79,7 @@ def _lines(profile: Profile, fixed: Fixed, report_fd: int) -> Iterator[str]:
     yield f"time_limit: {-(-profile.limits.wall_ms // 1000) + BACKSTOP_MARGIN_S}"
     # The daemon is root outside of any user namespace: real ids, no mapping, all of it dropped.
     yield "clone_newuser: false"
-    # With egress the launcher has already entered the namespace that the network room made.
-    yield f"clone_newnet: {own_network}"
+    yield f"clone_newnet: {'true' if resolv_conf is None else 'false'}"
     yield "clone_newns: true clone_newpid: true clone_newipc: true clone_newuts: true"
     yield "clone_newcgroup: true"
     yield _id_map("uidmap", profile.uid)
@@ -83,7 +88,7 @@ def _lines(profile: Profile, fixed: Fixed, report_fd: int) -> Iterator[str]:
     # nsjail's defaults are 19, and rlimits of its own taste.
     yield "nice_level: 0 disable_rl: true"
     yield "mount_proc: false"
-    for mount in mounts(fixed.rootfs, profile):
+    for mount in mounts(fixed.rootfs, profile, resolv_conf):
         yield _mount(mount)
     if fixed.seccomp:
         yield _seccomp(fixed.seccomp)
@@ -109,6 +114,8 @@ def _mount(mount: Mount) -> str:
     fields = [f"dst: {quoted(mount.target)}"]
     if mount.source:
         fields.append(f"src: {quoted(mount.source)}")
+    if mount.content:
+        fields.append(f"src_content: {quoted(mount.content)}")
     if mount.is_symlink:
         return f"mount {{ {' '.join(fields)} is_symlink: true }}"
     if mount.fstype:

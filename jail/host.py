@@ -8,13 +8,17 @@ from __future__ import annotations
 
 import asyncio
 import importlib.util
+import logging
 import os
 import shutil
 from typing import TYPE_CHECKING
 
 from jail.cgroup import Cgroups
 from jail.config import Fixed
+from jail.errors import NetworkUnavailable
 from jail.facts import Ending, Enforcement
+from jail.network import EgressNetwork, NetworkNamespace
+from jail.profile import Network
 from jail.rootfs import prepare
 from jail.seccomp import policy_text
 from jail.spare import Spares
@@ -22,6 +26,8 @@ from jail.spawn import Spawned, SpawnFailed, spawn
 
 if TYPE_CHECKING:
     from jail.process import Jail
+
+log = logging.getLogger(__name__)
 
 _BIN = os.path.join(os.path.dirname(os.path.abspath(__file__)), "bin")
 #: For all jails that still run when the daemon stops.
@@ -50,7 +56,8 @@ class JailHost:
         self.running: set[Jail] = set()
         self._runtime_dir = runtime_dir
         self._stream_owner = stream_owner
-        self.spares = Spares(self._spawn, keep=spares)
+        self.spares = Spares(lambda: self._spawn(None), keep=spares)
+        self._network: EgressNetwork | None = None
 
     @classmethod
     def open(
@@ -93,22 +100,59 @@ class JailHost:
         """Whether the kernel was seen to hold our limits."""
         return self.cgroups.enforcement
 
-    async def spawn(self) -> Spawned:
-        """An nsjail that waits for its configuration. Raises SpawnFailed."""
-        spawned = await self.spares.take() or await self._spawn()
+    async def open_network(self, owner: str) -> None:
+        """Makes ready what jails with egress need. Raises NetworkUnavailable."""
+        self._network = await EgressNetwork.open(owner)
+
+    async def spawn(self, network: Network) -> Spawned:
+        """An nsjail that waits for its configuration, in its network. Raises SpawnFailed."""
+        if network is Network.EGRESS:
+            return await self._spawn_connected()
+        spawned = await self.spares.take() or await self._spawn(None)
         self.spares.refill()
         return spawned
+
+    async def release(self, spawned: Spawned) -> None:
+        """Takes back what a dead jail had of the host's."""
+        if spawned.network is not None and self._network is not None:
+            try:
+                await self._network.release(spawned.network)
+            except NetworkUnavailable:
+                # The namespace has gone with its last process; the next start clears the rest.
+                log.exception("a network could not be removed")
 
     async def warm(self) -> None:
         """Makes the spares now, and waits for them: before a snapshot, or before serving."""
         await self.spares.full()
 
-    async def _spawn(self) -> Spawned:
+    async def drop_warmed(self) -> int:
+        """Replaces the spares, which a snapshot would have made alike in all clones; how many."""
+        return await self.spares.drop()
+
+    async def _spawn(self, network: NetworkNamespace | None) -> Spawned:
         if self.nsjail is None:
             raise SpawnFailed("nsjail_missing")
         return await spawn(
-            launch=self.launch, nsjail=self.nsjail, cgroups=self.cgroups, owner=self._stream_owner
+            launch=self.launch,
+            nsjail=self.nsjail,
+            cgroups=self.cgroups,
+            owner=self._stream_owner,
+            network=network,
         )
+
+    async def _spawn_connected(self) -> Spawned:
+        if self._network is None:
+            raise SpawnFailed("network")
+        try:
+            namespace = await self._network.acquire()
+        except NetworkUnavailable as error:
+            log.warning("no network for a jail: %s", error)
+            raise SpawnFailed("network") from error
+        try:
+            return await self._spawn(namespace)
+        except BaseException:
+            await self._network.release(namespace)
+            raise
 
     async def aclose(self) -> None:
         """Ends all jails that still run, waits for their end (bounded), and cleans up."""
@@ -119,6 +163,8 @@ class JailHost:
             settling = [asyncio.create_task(jail.settled()) for jail in jails]
             await asyncio.wait(settling, timeout=CLOSE_TIMEOUT_S)
         await self.spares.aclose()
+        if self._network is not None:
+            await self._network.close()
         await asyncio.to_thread(self.close)
 
     def close(self) -> None:

@@ -8,7 +8,13 @@ from jail.supervise import Supervision
 
 _NOTHING = Captured(b"", 0, "e3b0c44298fc1c149afbf4c8996fb92427ae41e4649b934ca495991b7852b855")
 #: Statuses of jail/native/launch.c.
-_LAUNCH_STATUS = {120: "launch", 121: "parent_gone", 122: "cgroup", 123: "nsjail_missing"}
+_LAUNCH_STATUS = {
+    120: "launch",
+    121: "parent_gone",
+    122: "cgroup",
+    123: "nsjail_missing",
+    124: "network",
+}
 
 
 def not_started(enforcement: Enforcement, failure: str, ended_by: Ending | None) -> Facts:

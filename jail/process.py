@@ -94,7 +94,7 @@ class Jail:
 
     async def _life(self) -> Facts:
         try:
-            spawned = await self._host.spawn()
+            spawned = await self._host.spawn(self._profile.network)
         except SpawnFailed as error:
             return not_started(self._host.enforcement, error.step, self._ended_by)
         self._supervision = supervision = Supervision(
@@ -106,6 +106,7 @@ class Jail:
         finally:
             # Also when the loop itself is being shut down and this task is cancelled.
             await supervision.finish()
+            await self._host.release(spawned)
         if supervision.failure is not None:
             raise supervision.failure
         return measured(supervision, self._host.enforcement, self._ended_by)

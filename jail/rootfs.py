@@ -12,7 +12,7 @@ import shutil
 import stat
 from dataclasses import dataclass
 
-from jail.profile import Network, Profile
+from jail.profile import Profile
 
 #: Where a merged-usr system has links and an older one directories.
 _SYSTEM_ENTRIES = ("bin", "sbin", "lib", "lib32", "lib64", "libx32")
@@ -52,6 +52,8 @@ class Mount:
 
     target: str
     source: str = ""
+    #: Of a file that is made for this jail alone.
+    content: str = ""
     fstype: str = ""
     options: str = ""
     is_bind: bool = False
@@ -70,8 +72,6 @@ class Rootfs:
     devices: tuple[Mount, ...]
     proc_masks: tuple[Mount, ...]
     etc: str
-    #: The resolv.conf of a jail that has a network.
-    resolvers: str
 
 
 def prepare(runtime_dir: str, *, uid: int, gid: int) -> Rootfs:
@@ -86,28 +86,24 @@ def prepare(runtime_dir: str, *, uid: int, gid: int) -> Rootfs:
     empty_file, empty_dir = os.path.join(base, "empty-file"), os.path.join(base, "empty-dir")
     _write(empty_file, "", mode=0o444)
     os.mkdir(empty_dir, 0o555)
-    etc, resolvers = os.path.join(base, "etc"), os.path.join(base, "resolv.conf")
+    etc = os.path.join(base, "etc")
     _make_etc(etc, uid=uid, gid=gid)
-    _write(resolvers, _resolvers())
     return Rootfs(
         system=_system_mounts(),
         devices=_device_mounts(),
         proc_masks=_proc_masks(empty_file, empty_dir),
         etc=etc,
-        resolvers=resolvers,
     )
 
 
-def mounts(rootfs: Rootfs, profile: Profile) -> tuple[Mount, ...]:
-    """Every mount of one jail. Pure."""
-    resolvers = Mount(
-        "/etc/resolv.conf", source=rootfs.resolvers, is_bind=True, is_dir=False, executable=False
-    )
+def mounts(rootfs: Rootfs, profile: Profile, resolv_conf: str | None = None) -> tuple[Mount, ...]:
+    """Every mount of one jail. Pure. `resolv_conf` is that of its network, if it has one."""
+    resolvers = Mount("/etc/resolv.conf", content=resolv_conf or "", is_dir=False, executable=False)
     tmpfs = f"size={profile.tmp_bytes},mode=1777"
     return (
         *rootfs.system,
         Mount("/etc", source=rootfs.etc, is_bind=True, executable=False),
-        *((resolvers,) if profile.network is Network.EGRESS else ()),
+        *((resolvers,) if resolv_conf else ()),
         # Writable for /proc/self/oom_score_adj; all that is not a process's own is root's.
         Mount("/proc", fstype="proc", writable=True, executable=False),
         *rootfs.proc_masks,
@@ -214,17 +210,6 @@ def _copy_public(source: str, target: str) -> None:
         os.makedirs(os.path.dirname(target), exist_ok=True)
         shutil.copyfile(source, target)
         os.chmod(target, stat.S_IMODE(mode) & 0o755)
-
-
-def _resolvers() -> str:
-    """The host's name servers, without those that only the host's own loopback reaches."""
-    try:
-        with open("/etc/resolv.conf", encoding="utf-8", errors="replace") as file:
-            lines = file.read().splitlines()
-    except OSError:
-        return ""
-    kept = [line for line in lines if not line.startswith(("nameserver 127.", "nameserver ::1"))]
-    return "\n".join(kept) + "\n"
 
 
 def _write(path: str, text: str, *, mode: int = 0o644) -> None:

@@ -76,6 +76,8 @@ class Spares:
         After a VM is resumed from a snapshot, its clones' spares are one and the same process: the
         same random stack guard and addresses.
         """
+        if self._refilling is not None:
+            await asyncio.wait({self._refilling})
         dropped = 0
         while self._ready:
             await discard(self._ready.popleft())
@@ -86,10 +88,7 @@ class Spares:
     async def aclose(self) -> None:
         """Ends all spares and makes no more."""
         self._closed = True
-        if self._refilling is not None:
-            await asyncio.wait({self._refilling})
-        while self._ready:
-            await discard(self._ready.popleft())
+        await self.drop()
 
 
 def _has_ended(spare: Spawned) -> bool:

@@ -14,6 +14,7 @@ import socket
 from dataclasses import dataclass
 
 from jail.cgroup import Cgroup, Cgroups
+from jail.network import NetworkNamespace
 
 #: Above the daemon's: when the whole VM runs short the guest goes first.
 OOM_SCORE_ADJ = 500
@@ -55,6 +56,8 @@ class Spawned:
     reports: socket.socket
     #: The number under which init inherits its end of `reports`.
     report_fd: int
+    #: The network that nsjail is already in; None: it is to make an empty one.
+    network: NetworkNamespace | None
 
     def close(self) -> None:
         """Closes every descriptor."""
@@ -68,7 +71,14 @@ class Spawned:
             signal.pidfd_send_signal(self.pidfd.number, signal.SIGKILL)
 
 
-async def spawn(*, launch: str, nsjail: str, cgroups: Cgroups, owner: tuple[int, int]) -> Spawned:
+async def spawn(
+    *,
+    launch: str,
+    nsjail: str,
+    cgroups: Cgroups,
+    owner: tuple[int, int],
+    network: NetworkNamespace | None = None,
+) -> Spawned:
     """Raises SpawnFailed. `owner` is the UID and GID that may reopen the standard streams.
 
     To be called in the main thread: PR_SET_PDEATHSIG follows the thread that spawned, not the
@@ -79,13 +89,20 @@ async def spawn(*, launch: str, nsjail: str, cgroups: Cgroups, owner: tuple[int,
     except OSError as error:
         raise SpawnFailed("cgroup") from error
     try:
-        return _spawn_in(cgroup, launch=launch, nsjail=nsjail, owner=owner)
+        return _spawn_in(cgroup, network, launch=launch, nsjail=nsjail, owner=owner)
     except OSError as error:
         cgroup.remove()
         raise SpawnFailed("spawn") from error
 
 
-def _spawn_in(cgroup: Cgroup, *, launch: str, nsjail: str, owner: tuple[int, int]) -> Spawned:
+def _spawn_in(
+    cgroup: Cgroup,
+    network: NetworkNamespace | None,
+    *,
+    launch: str,
+    nsjail: str,
+    owner: tuple[int, int],
+) -> Spawned:
     with contextlib.ExitStack() as theirs, contextlib.ExitStack() as ours:
 
         def pipe(*, we_read: bool) -> tuple[Descriptor, int]:
@@ -115,12 +132,14 @@ def _spawn_in(cgroup: Cgroup, *, launch: str, nsjail: str, owner: tuple[int, int
             theirs.callback(os.close, number)
 
         report_fd = reports_theirs.fileno()
-        inherited = [config_theirs, log_theirs, report_fd, *procs]
+        net = [] if network is None else [network.descriptor]
+        inherited = [config_theirs, log_theirs, report_fd, *procs, *net]
         arguments = [
             launch,
             *("--parent", str(os.getpid()), "--log-fd", str(log_theirs)),
             *("--oom-score-adj", str(OOM_SCORE_ADJ)),
             *(word for number in procs for word in ("--cgroup-fd", str(number))),
+            *(word for number in net for word in ("--net-fd", str(number))),
             *("--", nsjail, "--log_fd", str(log_theirs), "--pass_fd", str(report_fd)),
             *("-C", f"/proc/self/fd/{config_theirs}"),
         ]
@@ -135,4 +154,6 @@ def _spawn_in(cgroup: Cgroup, *, launch: str, nsjail: str, owner: tuple[int, int
         pid = os.posix_spawn(launch, arguments, {}, file_actions=file_actions)
         pidfd = Descriptor(os.pidfd_open(pid))
         ours.pop_all()
-    return Spawned(pid, pidfd, cgroup, config, stdin, stdout, stderr, log, reports, report_fd)
+    return Spawned(
+        pid, pidfd, cgroup, config, stdin, stdout, stderr, log, reports, report_fd, network
+    )

@@ -67,7 +67,13 @@ class Supervision:
         """Sets the limits, lets nsjail go on and the bytes flow; False if that cannot be."""
         spawned, profile = self._spawned, self._profile
         try:
-            config = render(profile, fixed, report_fd=spawned.report_fd)
+            network = spawned.network
+            config = render(
+                profile,
+                fixed,
+                report_fd=spawned.report_fd,
+                resolv_conf=None if network is None else network.resolv_conf,
+            )
             spawned.cgroup.set_limits(profile.limits)
         except ValueError:
             self.setup_failure = "bad_profile"

@@ -1,7 +1,7 @@
 /*
  * launch: what runs between the daemon and nsjail, as root, outside the jail.
  *
- *   launch --parent PID --log-fd N --oom-score-adj N [--cgroup-fd N]... -- PROGRAM [ARG]...
+ *   launch --parent PID --log-fd N --oom-score-adj N [--net-fd N] [--cgroup-fd N]... -- PROGRAM [ARG]...
  *
  * It ties the jail to the daemon's life, enters the jail's cgroups so that nsjail is born in them,
  * and puts back what the daemon's Python changed (signals, umask, directory). Doing this here
@@ -12,6 +12,7 @@
 #define _GNU_SOURCE
 #include <errno.h>
 #include <fcntl.h>
+#include <sched.h>
 #include <signal.h>
 #include <stdarg.h>
 #include <stdio.h>
@@ -22,7 +23,13 @@
 #include <sys/syscall.h>
 #include <unistd.h>
 
-enum { BAD_USAGE = 120, PARENT_GONE = 121, CGROUP_REFUSED = 122, EXEC_REFUSED = 123 };
+enum {
+	BAD_USAGE = 120,
+	PARENT_GONE = 121,
+	CGROUP_REFUSED = 122,
+	EXEC_REFUSED = 123,
+	NETWORK_REFUSED = 124,
+};
 
 static int log_fd = STDERR_FILENO;
 
@@ -53,6 +60,14 @@ static void die_with(pid_t parent)
 		errno = ESRCH;
 		fail(PARENT_GONE, "the daemon is gone");
 	}
+}
+
+/* nsjail then makes no network namespace of its own. */
+static void enter_network(int namespace_fd)
+{
+	if (setns(namespace_fd, CLONE_NEWNET) == -1)
+		fail(NETWORK_REFUSED, "setns");
+	close(namespace_fd);
 }
 
 static void enter_cgroup(int procs_fd)
@@ -103,6 +118,8 @@ int main(int argc, char **argv)
 			offer_to_oom_killer(value);
 		else if (strcmp(argv[at], "--cgroup-fd") == 0)
 			enter_cgroup(value);
+		else if (strcmp(argv[at], "--net-fd") == 0)
+			enter_network(value);
 		else {
 			errno = EINVAL;
 			fail(BAD_USAGE, argv[at]);

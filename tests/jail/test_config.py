@@ -76,9 +76,12 @@ def test_the_whole_configuration_is_readable(host: JailHost, profile: ProfileMak
 def test_with_egress_the_namespace_is_not_nsjails_to_make(
     host: JailHost, profile: ProfileMaker
 ) -> None:
-    text = render(profile("x", network=Network.EGRESS), host.fixed, report_fd=9).decode()
+    connected = profile("x", network=Network.EGRESS)
+    text = render(connected, host.fixed, report_fd=9, resolv_conf="nameserver 192.0.2.1\n").decode()
     assert "clone_newnet: false" in text
-    assert 'dst: "/etc/resolv.conf"' in text
+    assert 'src_content: "nameserver 192.0.2.1\\012"' in text
+    # Not started in a network: it makes an empty one and never stays in the host's.
+    assert "clone_newnet: true" in render(connected, host.fixed, report_fd=9).decode()
 
 
 def test_without_controllers_rlimits_hold_what_they_can(profile: ProfileMaker) -> None:

@@ -12,7 +12,7 @@ import pytest
 from jail.facts import Ending, Facts
 from jail.host import JailHost
 from jail.process import Jail
-from jail.profile import Bind
+from jail.profile import Bind, Network
 from tests.jail.conftest import ProfileMaker, Runner
 
 
@@ -27,6 +27,11 @@ async def with_nsjail(host: JailHost, profile: ProfileMaker, nsjail: str | None)
 async def test_no_nsjail_at_all(host: JailHost, profile: ProfileMaker) -> None:
     facts = await with_nsjail(host, profile, None)
     assert (facts.started, facts.setup_failure) == (False, "nsjail_missing")
+
+
+async def test_egress_where_no_network_was_opened(run: Runner) -> None:
+    facts: Facts = await run("true", network=Network.EGRESS)
+    assert (facts.started, facts.setup_failure) == (False, "network")
 
 
 async def test_an_nsjail_that_is_gone(host: JailHost, profile: ProfileMaker) -> None:

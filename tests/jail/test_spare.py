@@ -85,6 +85,16 @@ async def test_a_spare_that_cannot_be_made_is_not_a_failure(
     assert facts.setup_failure == "nsjail_missing"
 
 
+async def test_dropped_spares_are_counted_and_made_anew(
+    warm_host: JailHost, profile: ProfileMaker
+) -> None:
+    old = spare_pids(warm_host)
+    assert await warm_host.drop_warmed() == 2
+    await warm_host.warm()
+    assert len(spare_pids(warm_host)) == 2 and not set(old) & set(spare_pids(warm_host))
+    assert (await Jail(warm_host, profile("true")).run()).wait_status == 0
+
+
 async def test_closing_ends_the_spares(other_runtime_dir: str) -> None:
     host = JailHost.open(
         nsjail=None,
