@@ -97,6 +97,8 @@ class OutputPump:
             kept = self._take(data)
             if kept and self._sink is not None:
                 await self._sink(self._name, kept)
+            # A flood that is always ready to be read would keep the loop from everything else.
+            await asyncio.sleep(0)
 
     def take_rest(self) -> None:
         """What a dead jail left in the pipe, without waiting and without the sink."""

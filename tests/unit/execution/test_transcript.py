@@ -1,0 +1,196 @@
+"""The transcript: nothing lost, nothing torn, in order, bounded, and paced by its readers."""
+
+from __future__ import annotations
+
+import asyncio
+import hashlib
+from dataclasses import replace
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from jail.facts import Captured, Ending, Enforcement, Facts
+from jail.measure import not_started
+from jail.pump import StreamName
+from runner.execution.transcript import EVENT_BYTES, WINDOW_BYTES, Event, Transcript
+
+#: Bytes as programs print them: text, text cut anywhere, and no text at all.
+pieces = st.lists(
+    st.tuples(
+        st.sampled_from(["stdout", "stderr"]),
+        st.one_of(
+            st.binary(max_size=6),
+            st.text(max_size=4).map(lambda text: text.encode("utf-8", "surrogatepass")),
+            st.sampled_from([b"\xf0\x9f", b"\x98\x80", b"\xe2", b"\x82\xac", b"\xff", b"\xed\xa0"]),
+        ),
+    ),
+    max_size=30,
+)
+
+
+def facts_of(stdout: bytes, stderr: bytes) -> Facts:
+    blank = not_started(Enforcement.ENFORCED, "none", Ending.CANCELLED)
+
+    def captured(data: bytes) -> Captured:
+        return Captured(data, len(data), hashlib.sha256(data).hexdigest())
+
+    return replace(blank, stdout=captured(stdout), stderr=captured(stderr))
+
+
+async def drained(transcript: Transcript) -> list[Event]:
+    reader = transcript.reader()
+    events: list[Event] = []
+    while batch := await reader.next():
+        events += batch
+    reader.close()
+    return events
+
+
+def text_of(events: list[Event], mark: str) -> str:
+    return "".join(event.text for event in events if event.mark == mark)
+
+
+@given(pieces, st.integers(0, 30))
+def test_each_stream_is_what_decoding_it_at_once_gives(
+    sent: list[tuple[StreamName, bytes]], lost_from: int
+) -> None:
+    async def story() -> None:
+        transcript = Transcript()
+        capture = transcript.stage("run")
+        whole: dict[str, bytes] = {"stdout": b"", "stderr": b""}
+        for number, (stream, data) in enumerate(sent):
+            whole[stream] += data
+            # What comes later than this a slow reader kept from the sink: it is in the facts only.
+            if number < lost_from:
+                await capture(stream, data)
+        output = capture.complete(facts_of(whole["stdout"], whole["stderr"]))
+        transcript.close()
+        events = await drained(transcript)
+        for stream, data in whole.items():
+            assert text_of(events, stream) == data.decode("utf-8", "replace")
+        assert "".join(event.text for event in events) == output
+
+    asyncio.run(story())
+
+
+async def test_a_character_cut_between_two_reads_is_joined() -> None:
+    transcript = Transcript()
+    capture = transcript.stage("run")
+    reader = transcript.reader()
+    await capture("stdout", "€".encode()[:2])
+    await capture("stderr", b"!")
+    assert await reader.next() == [Event("stderr", "run", "!")]
+    await capture("stdout", "€".encode()[2:])
+    assert await reader.next() == [Event("stdout", "run", "€")]
+    reader.close()
+
+
+async def test_what_is_left_of_a_cut_character_is_replaced_at_the_end() -> None:
+    transcript = Transcript()
+    capture = transcript.stage("run")
+    await capture("stdout", b"a\xe2\x82")
+    assert capture.complete(facts_of(b"a\xe2\x82", b"")) == "a\N{REPLACEMENT CHARACTER}"
+
+
+async def test_streams_and_stages_keep_the_order_of_their_arrival() -> None:
+    transcript = Transcript()
+    for stage in ("compile", "run"):
+        capture = transcript.stage(stage)
+        capture.started()
+        await capture("stdout", b"a")
+        await capture("stdout", b"b")
+        await capture("stderr", b"c")
+        await capture("stdout", b"d")
+        assert capture.complete(facts_of(b"abd", b"c")) == "abcd"
+    transcript.close()
+    assert await drained(transcript) == [
+        Event(mark, stage, text)
+        for stage in ("compile", "run")
+        for mark, text in (("started", ""), ("stdout", "ab"), ("stderr", "c"), ("stdout", "d"))
+    ]
+
+
+async def test_a_reader_that_comes_late_gets_all_of_it() -> None:
+    transcript = Transcript()
+    capture = transcript.stage("run")
+    early = transcript.reader()
+    await capture("stdout", b"one")
+    assert text_of(await early.next(), "stdout") == "one"
+    late = transcript.reader()
+    await capture("stdout", b"two")
+    assert text_of(await early.next(), "stdout") == "two"
+    assert text_of(await late.next(), "stdout") == "onetwo"
+
+
+async def test_a_long_text_comes_in_pieces_between_characters() -> None:
+    transcript = Transcript()
+    text = "x" + "€" * EVENT_BYTES
+    data = text.encode()
+    transcript.stage("run").complete(facts_of(data, b""))
+    transcript.close()
+    events = await drained(transcript)
+    assert len(events) > 2
+    assert all(len(event.text.encode()) <= EVENT_BYTES for event in events)
+    assert text_of(events, "stdout") == text
+
+
+async def test_the_sink_waits_for_the_slowest_reader_and_for_no_other() -> None:
+    transcript = Transcript()
+    capture = transcript.stage("run")
+    slow, quick = transcript.reader(), transcript.reader()
+    task = asyncio.create_task(capture("stdout", b"x" * (WINDOW_BYTES + 1)))
+    await quick.next()
+    asking = asyncio.create_task(quick.next())
+    await asyncio.sleep(0.01)
+    assert not task.done()
+    await slow.next()
+    await asyncio.sleep(0.01)
+    # Taken, but not passed on: only asking for more says that it was.
+    assert not task.done()
+    more = asyncio.create_task(slow.next())
+    await asyncio.wait_for(task, 1)
+    for each in (asking, more):
+        each.cancel()
+
+
+@pytest.mark.parametrize("how", ["the reader leaves", "the command is over"])
+async def test_the_sink_goes_on_when(how: str) -> None:
+    transcript = Transcript()
+    capture = transcript.stage("run")
+    reader = transcript.reader()
+    task = asyncio.create_task(capture("stdout", b"x" * (WINDOW_BYTES + 1)))
+    await asyncio.sleep(0.01)
+    assert not task.done()
+    if how == "the reader leaves":
+        reader.close()
+    else:
+        capture.release()
+    await asyncio.wait_for(task, 1)
+
+
+async def test_without_a_reader_nothing_waits() -> None:
+    transcript = Transcript()
+    await asyncio.wait_for(transcript.stage("run")("stdout", b"x" * (10 * WINDOW_BYTES)), 1)
+
+
+async def test_single_bytes_on_both_streams_in_turn_stay_cheap() -> None:
+    transcript = Transcript()
+    capture = transcript.stage("run")
+    for _ in range(5_000):
+        await capture("stdout", b"o")
+        await capture("stderr", b"e")
+    held = len(transcript._text) + len(transcript._parts) * transcript._parts.itemsize
+    assert held <= 10_000 * 9
+
+
+async def test_a_discarded_text_stays_for_the_readers_it_has() -> None:
+    transcript = Transcript()
+    reader = transcript.reader()
+    capture = transcript.stage("run")
+    await capture("stdout", b"kept")
+    transcript.close()
+    transcript.discard()
+    assert text_of(await reader.next(), "stdout") == "kept"
+    reader.close()
+    assert transcript.size == 0 and await drained(transcript) == []
