@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import signal
+import time
 
 from jail.facts import Ending, Facts
 from tests.jail.conftest import Runner
@@ -72,6 +73,17 @@ async def test_a_flood_on_stderr_is_dropped_and_the_run_goes_on(sh: Runner) -> N
     facts: Facts = await sh("head -c 3000000 /dev/zero >&2; echo done", output_bytes=100_000)
     assert facts.ended_by is None and facts.stdout.kept == b"done\n"
     assert (len(facts.stderr.kept), facts.stderr.bytes_total) == (100_000, 3_000_000)
+
+
+async def test_an_endless_flood_on_stderr_starves_neither_deadline_nor_daemon(
+    sh: Runner,
+) -> None:
+    begun, cpu = time.monotonic(), time.process_time()
+    facts: Facts = await sh("yes >&2", wall_ms=500)
+    assert facts.ended_by is Ending.DEADLINE and time.monotonic() - begun < 2
+    assert facts.stderr.bytes_total > len(facts.stderr.kept)
+    # Reading and hashing all of it would take the whole half second and more.
+    assert time.process_time() - cpu < 0.35
 
 
 async def test_the_deadline_ends_a_sleeper(sh: Runner) -> None:
