@@ -49,6 +49,7 @@ class Handover:
         """Waits until there is room. Raises `AbandonedError`."""
         self._credits.get()
         if self._abandoned:
+            self._credits.put(None)  # So that the next call does not wait either.
             raise AbandonedError
         self._deliver(block)
 
@@ -114,6 +115,7 @@ class HandoverFromLoop(Handover):
         """Waits until there is room. Raises `AbandonedError`."""
         await self._room.acquire()
         if self._abandoned:
+            self._room.release()
             raise AbandonedError
         self._deliver(block)
 

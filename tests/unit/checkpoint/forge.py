@@ -126,7 +126,7 @@ def sidecar_json(tar: bytes, entries: int, *, key: bytes = KEY, **changes: Any) 
         "surfaced": {},
     } | changes
     said = {name: value for name, value in said.items() if value is not None}
-    if "mac" not in said:
+    if "mac" not in changes:
         canonical = json.dumps(said, sort_keys=True, separators=(",", ":")).encode()
         said["mac"] = hmac.new(key, canonical, hashlib.sha256).hexdigest()
     return json.dumps(said).encode()
