@@ -10,7 +10,7 @@ import os
 import re
 import subprocess
 import tomllib
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from types import MappingProxyType
 from typing import Any
@@ -36,6 +36,19 @@ class Runtime:
     compile: tuple[str, ...] | None
     source_suffix: str | None
     env: Mapping[str, str]
+    #: A program that prints `hello`: the proof that the runtime works.
+    hello: str
+
+    def run_argv(self, entry: str, *, build: str) -> tuple[str, ...]:
+        """The command that runs the file at `entry`. Paths are as the jail sees them."""
+        return tuple(word.replace("{entry}", entry).replace("{build}", build) for word in self.run)
+
+    def compile_argv(self, sources: Sequence[str], *, build: str) -> tuple[str, ...]:
+        """The command that compiles `sources`; each becomes an argument of its own."""
+        filled: list[str] = []
+        for word in self.compile or ():
+            filled += sources if word == "{sources}" else [word.replace("{build}", build)]
+        return tuple(filled)
 
     @property
     def names(self) -> tuple[str, ...]:
@@ -88,6 +101,7 @@ def _read(row: Mapping[str, Any]) -> Runtime | None:
         language = str(row["language"])
         binary, version_argv = str(row["binary"]), [str(each) for each in row["version"]]
         run = tuple(str(each) for each in row["run"])
+        hello = str(row["hello"])
     except (KeyError, TypeError) as error:
         raise RuntimesError(f"a runtime lacks {error}") from error
     compile_argv = tuple(str(each) for each in row["compile"]) if "compile" in row else None
@@ -105,6 +119,7 @@ def _read(row: Mapping[str, Any]) -> Runtime | None:
         run=run,
         compile=compile_argv,
         source_suffix=row.get("source_suffix"),
+        hello=hello,
         env=MappingProxyType({str(k): str(v) for k, v in row.get("env", {}).items()}),
     )
 

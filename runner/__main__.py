@@ -1,12 +1,14 @@
-"""The command: `sandbox-runner serve`."""
+"""The command: `sandbox-runner serve | doctor`."""
 
 from __future__ import annotations
 
 import argparse
+import asyncio
 import logging
 import os
 import sys
 
+from image import doctor, runtimes
 from image.hooks import HooksError
 from image.runtimes import RuntimesError
 from jail.errors import JailError
@@ -26,30 +28,51 @@ def main(argv: list[str] | None = None) -> int:
     )
     commands = parser.add_subparsers(dest="command", required=True)
     commands.add_parser("serve", help="serve on RUNNER_HOST and RUNNER_PORT")
-    parser.parse_args(argv)
-    return _serve()
-
-
-def _serve() -> int:
+    doctor_parser = commands.add_parser("doctor", help="say what works on this machine")
+    doctor_parser.add_argument("--json", action="store_true", help="for a program")
+    parsed = parser.parse_args(argv)
     try:
         settings = Settings.from_environment(os.environ)
     except SettingsError as error:
         print(f"sandbox-runner: {error}", file=sys.stderr)
         return EXIT_CONFIG
-    log.configure(settings.log_format)
-    for name in Settings.unknown_names(os.environ):
-        logging.getLogger("runner").warning("not a setting of ours", extra={"variable": name})
     if os.geteuid() != 0:
         print("sandbox-runner: it has to run as root", file=sys.stderr)
         return EXIT_CONFIG
     try:
-        return server.run(settings)
+        return (
+            _doctor(settings, as_json=parsed.json)
+            if parsed.command == "doctor"
+            else _serve(settings)
+        )
     except (DataRootUnusable, HooksError, RuntimesError, JailError) as error:
         print(f"sandbox-runner: {error}", file=sys.stderr)
         return EXIT_CONFIG
     except OSError as error:
         print(f"sandbox-runner: cannot serve: {error}", file=sys.stderr)
         return EXIT_CONFIG
+
+
+def _serve(settings: Settings) -> int:
+    log.configure(settings.log_format)
+    for name in Settings.unknown_names(os.environ):
+        logging.getLogger("runner").warning("not a setting of ours", extra={"variable": name})
+    return server.run(settings)
+
+
+def _doctor(settings: Settings, *, as_json: bool) -> int:
+    """0 if nothing failed; what is only degraded is no failure."""
+    checks = asyncio.run(
+        doctor.examine(
+            nsjail=settings.nsjail,
+            data_root=settings.data_root,
+            uid=settings.session_uid,
+            gid=settings.session_gid,
+            runtimes=runtimes.load(settings.runtimes),
+        )
+    )
+    print(doctor.as_json(checks) if as_json else doctor.table(checks))
+    return 0 if all(check.ok for check in checks) else 1
 
 
 if __name__ == "__main__":

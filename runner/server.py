@@ -18,10 +18,15 @@ from jail.profile import Limits
 from runner.app import make_app
 from runner.context import Runner
 from runner.execution.boot import Boots, Provisioner
+from runner.execution.delivery import Outbox
 from runner.execution.executions import Executions
 from runner.execution.executor import Executor
+from runner.execution.intake import Intake
 from runner.execution.profile import Identity
+from runner.fileserver.client import FileServer
 from runner.health import Readiness
+from runner.inputs.cache import InputCache
+from runner.inputs.resolve import Resolver
 from runner.metrics import Metrics
 from runner.session.adoption import adopt
 from runner.session.checkpointing import Checkpointing
@@ -102,19 +107,24 @@ async def _wire(settings: Settings, data: DataRoot, host: JailHost) -> Runner:
             limits=boot_limits(settings),
         )
     )
+    inputs = await asyncio.to_thread(InputCache, data.inputs, max_bytes=settings.input_cache_bytes)
+    file_server = make_file_server(settings)
+    resolver = Resolver(inputs, data.staging, file_server, file_max_bytes=settings.file_max_bytes)
     executor = Executor(
         host=host,
         data=data,
         identity=identity,
         settings=settings,
         metrics=metrics,
+        intake=Intake(resolver),
+        outbox=Outbox(file_server, inline_max_bytes=settings.inline_max_bytes),
     )
     readiness = Readiness(
         host=host,
         data=data,
         session=session,
         settings=settings,
-        runtimes=tuple(f"{each.language} {each.version}" for each in found),
+        runtimes=found,
     )
     return Runner(
         settings=settings,
@@ -136,10 +146,18 @@ async def _wire(settings: Settings, data: DataRoot, host: JailHost) -> Runner:
             provision=boots,
         ),
         boots=boots,
+        inputs=inputs,
         readiness=readiness,
         metrics=metrics,
         machine=Machine(host=host, data=data, session=session, readiness=readiness),
     )
+
+
+def make_file_server(settings: Settings) -> FileServer | None:
+    """The file server's client, where there is one."""
+    if settings.file_server_url is None:
+        return None
+    return FileServer(settings.file_server_url, timeout=settings.file_server_timeout)
 
 
 def boot_limits(settings: Settings) -> Limits:

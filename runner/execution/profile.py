@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
 
 from jail.profile import Bind, Limits, Network, Profile
@@ -43,13 +43,14 @@ class Identity:
 
 def compile_profile(plan: Plan, place: Place, identity: Identity) -> Profile:
     """The compile stage: the build directory is writable, and so is the workspace."""
-    assert plan.runtime.compile is not None
     assert plan.compile_limits is not None
     return _profile(
         plan,
         place,
         identity,
-        argv=_fill(plan.runtime.compile, plan),
+        argv=plan.runtime.compile_argv(
+            [f"{WORKSPACE}/{source}" for source in plan.sources], build=BUILD
+        ),
         limits=plan.compile_limits,
         build_writable=True,
         stdin=b"",
@@ -62,7 +63,8 @@ def run_profile(plan: Plan, place: Place, identity: Identity) -> Profile:
         plan,
         place,
         identity,
-        argv=(*_fill(plan.runtime.run, plan), *plan.args),
+        # Absolute, so that a file whose name begins with `-` is never an option.
+        argv=(*plan.runtime.run_argv(f"{WORKSPACE}/{plan.entry}", build=BUILD), *plan.args),
         limits=plan.run_limits,
         build_writable=False,
         stdin=plan.stdin,
@@ -93,19 +95,3 @@ def _profile(
         network=identity.network,
         stdin=stdin,
     )
-
-
-def _fill(template: Sequence[str], plan: Plan) -> tuple[str, ...]:
-    """Fills {entry}, {sources} and {build}; a source list becomes that many arguments.
-
-    Paths are given absolute, so that a file whose name begins with `-` is never an option.
-    """
-    filled: list[str] = []
-    for word in template:
-        if word == "{sources}":
-            filled.extend(f"{WORKSPACE}/{source}" for source in plan.sources)
-        else:
-            filled.append(
-                word.replace("{entry}", f"{WORKSPACE}/{plan.entry}").replace("{build}", BUILD)
-            )
-    return tuple(filled)
