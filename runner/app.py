@@ -15,6 +15,7 @@ from runner.api import (
     files,
     health,
     hooks,
+    inputs,
     metrics,
     middleware,
     restore,
@@ -62,6 +63,9 @@ ROUTES: tuple[Route, ...] = (
     Route("POST", "/session/restore", restore.post, operation=Operation.RESTORE),
     Route("POST", "/session/boot", boot.post, operation=Operation.BOOT),
     Route("GET", "/session/boot", boot.get),
+    # What is pushed ahead belongs to no session: a key is known only to who knows the object.
+    Route("POST", "/session/inputs/probe", inputs.probe),
+    Route("POST", "/session/inputs", inputs.push),
     # Reading files waits for no lock: a listing is a look, and looks are no-follow.
     Route("GET", "/session/files", files.list_files),
     Route("GET", "/session/files/{path:.+}", files.download),
@@ -94,5 +98,6 @@ def make_app(runner: Runner) -> web.Application:
         for prefix in ("", COMPATIBLE_PREFIX):
             # HEAD would hold a session and stream a body for nothing: it is not in the table.
             app.router.add_route(route.method, prefix + route.path, route.handler)
+    inputs.prepare(app)
     app.on_response_prepare.append(middleware.name_incarnation)
     return app

@@ -11,6 +11,7 @@ from runner.execution.boot import Boots
 from runner.execution.executions import Executions
 from runner.execution.executor import Executor
 from runner.health import Readiness
+from runner.inputs.cache import InputCache
 from runner.metrics import Metrics
 from runner.session.checkpointing import Checkpointing
 from runner.session.session import Provision, Session
@@ -34,6 +35,7 @@ class Runner:
     metrics: Metrics
     machine: Machine
     boots: Boots
+    inputs: InputCache
 
     @property
     def provision(self) -> Provision:

@@ -12,6 +12,7 @@ import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, fields
 from typing import Any
+from urllib.parse import urlsplit
 
 from jail.profile import Network
 
@@ -77,6 +78,14 @@ def _absolute(text: str) -> str:
     return text.rstrip("/")
 
 
+def _http_url(text: str) -> str:
+    """A base that paths are put behind."""
+    url = urlsplit(text)
+    if url.scheme not in ("http", "https") or not url.hostname or url.query or url.fragment:
+        raise ValueError("an http:// or https:// URL without query")
+    return text.rstrip("/")
+
+
 def sidecar_key(text: str) -> bytes:
     """32 bytes as base64url, padded or not (RFC 4648 section 5)."""
     try:
@@ -123,6 +132,11 @@ class Settings:
     queue_wait: float = _setting(30.0, _seconds)
     heartbeat: float = _setting(10.0, _seconds)
     results_max_bytes: int = _setting(32 << 20, _size)
+    file_server_url: str | None = _setting(None, _http_url)
+    file_server_timeout: float = _setting(30.0, _seconds)
+    file_max_bytes: int = _setting(2 << 30, _size)
+    input_cache_bytes: int = _setting(1 << 30, _size)
+    sessions: bool = _setting(True, _flag)
     stop_timeout: float = _setting(10.0, _seconds)
     runtimes: str | None = _setting(None, _absolute)
     log_format: str | None = _setting(None, _one_of("json", "text"))

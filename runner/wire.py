@@ -46,6 +46,8 @@ class ExecuteRequest(Struct, frozen=True, kw_only=True):
     compile_memory_limit: Bytes | None = None
     session_id: Label | None = None
     output_session_id: Label | None = None
+    #: Sent along to the file server, or to the gateway before it, as it is.
+    egress_grant: Annotated[str, Meta(pattern=r"^[\x21-\x7e]{1,8192}$")] | None = None
 
 
 class Outcome(Struct, frozen=True, kw_only=True):
@@ -106,17 +108,32 @@ class Stage(Struct, frozen=True, kw_only=True):
     streams: Streams
 
 
+class ObjectReference(Struct, frozen=True, kw_only=True):
+    """What names an object on the file server."""
+
+    id: str
+    storage_session_id: str
+
+
 class ResultFile(Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """A file the client gets: its bytes in `content`, in base64 where they are not UTF-8."""
+    """A file the client has once it has the result.
+
+    A new one is on the file server under this name, or its bytes are in `content`, in base64 where
+    they are not UTF-8. An `inherited` one is the request's own input, unchanged. `modified_from`
+    is the input that a new one was made from.
+    """
 
     id: str
     name: str
     storage_session_id: str
-    size: int
-    mode: int
-    sha256: str
+    size: int | None = None
+    mode: int | None = None
+    sha256: str | None = None
     content: str | None = None
     encoding: Literal["utf8", "base64"] | None = None
+    inherited: bool = False
+    modified_from: ObjectReference | None = None
+    entity_id: str | None = None
 
 
 class SkippedFile(Struct, frozen=True, kw_only=True, omit_defaults=True):
@@ -189,6 +206,30 @@ class FileList(Struct, frozen=True, kw_only=True):
 
     files: list[FileInfo]
     truncated: bool
+
+
+class InputReference(Struct, frozen=True, kw_only=True):
+    """An entry of the cache of pushed inputs."""
+
+    cache_key: Annotated[str, Meta(pattern=r"^[0-9a-f]{64}$")]
+
+
+class ProbeRequest(Struct, frozen=True, kw_only=True):
+    """Body of POST /session/inputs/probe."""
+
+    refs: Annotated[list[InputReference], Meta(max_length=256)]
+
+
+class Probed(Struct, frozen=True, kw_only=True):
+    """Which of them would have to be pushed."""
+
+    missing: list[InputReference]
+
+
+class Pushed(Struct, frozen=True, kw_only=True):
+    """Body of a 200 from POST /session/inputs: how many objects came."""
+
+    stored: int
 
 
 class Restored(Struct, frozen=True, kw_only=True):

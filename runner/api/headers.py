@@ -50,7 +50,7 @@ def required_session_id(request: web.Request) -> str:
 
 def expected_incarnation(request: web.Request) -> str | None:
     """The incarnation that the caller means, if it says so."""
-    value = _single(request, EXPECTED_INCARNATION)
+    value = single(request, EXPECTED_INCARNATION)
     if value is not None and not _INCARNATION_ID.fullmatch(value):
         raise BadRequest("it is malformed", field=EXPECTED_INCARNATION)
     return value
@@ -58,7 +58,7 @@ def expected_incarnation(request: web.Request) -> str | None:
 
 def idempotency_key(request: web.Request) -> str | None:
     """The caller's name for this execution, if it gave one."""
-    value = _single(request, IDEMPOTENCY_KEY)
+    value = single(request, IDEMPOTENCY_KEY)
     if value is not None and not KEY.fullmatch(value):
         raise BadRequest("it is 1 to 255 visible ASCII characters", field=IDEMPOTENCY_KEY)
     return value
@@ -72,7 +72,7 @@ def wants_events(request: web.Request) -> bool:
 
 def given_sidecar_key(request: web.Request) -> bytes | None:
     """The key that the control plane gives for this checkpoint or restore."""
-    value = _single(request, SIDECAR_KEY)
+    value = single(request, SIDECAR_KEY)
     if value is None:
         return None
     try:
@@ -81,7 +81,8 @@ def given_sidecar_key(request: web.Request) -> bytes | None:
         raise BadRequest(f"it takes {error}", field=SIDECAR_KEY) from None
 
 
-def _single(request: web.Request, name: str) -> str | None:
+def single(request: web.Request, name: str) -> str | None:
+    """A header that may be sent once."""
     values = request.headers.getall(name, [])
     if len(values) > 1:
         raise BadRequest("it was sent more than once", field=name, reason="repeated")

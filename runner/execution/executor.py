@@ -14,16 +14,18 @@ from jail.measure import not_started
 from jail.process import Jail
 from jail.profile import Profile
 from runner import wire
-from runner.errors import InputUnavailable, Internal, JailFailed, WorkspaceDirty
+from runner.errors import Internal, JailFailed, WorkspaceDirty
 from runner.execution import profile as profiles
 from runner.execution import result as results
+from runner.execution.delivery import NOTHING, NOTHING_WALKED, Delivery, Outbox
+from runner.execution.intake import Intake
 from runner.execution.outcomes import Kind, StageFacts, Verdict, classify
 from runner.execution.profile import Identity, Place
-from runner.execution.request import Plan, new_id
+from runner.execution.request import Plan
 from runner.execution.result import StageResult
 from runner.execution.running import Execution
 from runner.execution.slots import Slots
-from runner.execution.space import NOTHING_WALKED, Delivery, JobSpace, SessionSpace, Space
+from runner.execution.space import JobSpace, SessionSpace, Space
 from runner.execution.transcript import StageName
 from runner.finish import finish
 from runner.metrics import Metrics
@@ -32,7 +34,6 @@ from runner.session.record import Dirty
 from runner.settings import Settings
 from runner.workspace.dataroot import DataRoot
 from runner.workspace.fingerprint import HashCache
-from runner.workspace.priming import Inline, Input
 
 log = logging.getLogger(__name__)
 
@@ -56,12 +57,16 @@ class Executor:
         identity: Identity,
         settings: Settings,
         metrics: Metrics,
+        intake: Intake,
+        outbox: Outbox,
     ) -> None:
         self._host = host
         self._data = data
         self._identity = identity
         self._settings = settings
         self._metrics = metrics
+        self._intake = intake
+        self._outbox = outbox
         self._slots = Slots(settings.max_jobs, wait=settings.queue_wait)
         self.cache = HashCache()
 
@@ -91,26 +96,20 @@ class Executor:
         )
         self._metrics.outcome(stage="run", kind=verdict.kind.value, fault=verdict.fault)
         ran = StageResult(facts, verdict, plan.run_limits)
-        return _executed(plan, None, ran, Delivery([], [], 0))
+        return _executed(plan, None, ran, NOTHING)
 
     async def _execute(self, plan: Plan, execution: Execution, space: Space) -> Executed:
-        if plan.referenced:
-            missing = plan.referenced[0]
-            raise InputUnavailable(f"{str(missing.path)!a} was never delivered", field="files")
         if not await asyncio.to_thread(space.present):
             self._conclude(self._missing(), space, stage="run")
         self._metrics.executing(+1)
         try:
-            inputs = tuple(Input(file.path, Inline(file.content)) for file in plan.inline)
-            await finish(asyncio.to_thread(space.prime, inputs))
+            await self._intake.prime(plan, space)
             compiled, ran = await self._stages(plan, execution, space)
             if ran.verdict.kind is Kind.CANCELLED:
                 # Who ended it does not wait for what it made; in a session that comes next time.
                 delivery = NOTHING_WALKED
             else:
-                delivery = await finish(
-                    asyncio.to_thread(space.collect, self._settings.inline_max_bytes)
-                )
+                delivery = await self._outbox.deliver(plan, space)
         finally:
             self._metrics.executing(-1)
         return _executed(plan, compiled, ran, delivery)
@@ -201,29 +200,16 @@ class Executor:
 def _executed(
     plan: Plan, compiled: StageResult | None, ran: StageResult, delivery: Delivery
 ) -> Executed:
-    files = [
-        wire.ResultFile(
-            id=new_id(),
-            name=str(each.output.path),
-            storage_session_id=plan.output_session_id,
-            size=each.output.size,
-            mode=each.output.mode,
-            sha256=each.output.sha256,
-            content=each.content,
-            encoding=each.encoding,
-        )
-        for each in delivery.inlined
-    ]
     return Executed(
         wire.ExecuteResult(
             language=plan.runtime.language,
             version=plan.runtime.version,
             session_id=plan.output_session_id,
             run=results.stage(ran),
-            files=files,
+            files=delivery.files,
             skipped=delivery.skipped,
             skipped_total=delivery.skipped_total,
             compile=msgspec.UNSET if compiled is None else results.stage(compiled),
         ),
-        {file.name: file.sha256 for file in files},
+        delivery.surfaced,
     )

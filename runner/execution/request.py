@@ -41,6 +41,7 @@ class ReferencedFile:
     id: str
     storage_session_id: str
     cache_key: str | None
+    entity_id: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,6 +58,7 @@ class Plan:
     run_limits: Limits
     compile_limits: Limits | None
     output_session_id: str
+    egress_grant: str | None = None
 
     @property
     def wall_ms(self) -> int:
@@ -68,7 +70,8 @@ class Plan:
     def sources(self) -> tuple[SafePath, ...]:
         """What the compiler is given, in the order of the request; the entry if nothing else."""
         suffix = (self.runtime.source_suffix or "").encode()
-        named = tuple(f.path for f in self.inline if suffix and f.path.name.endswith(suffix))
+        paths = [f.path for f in self.inline] + [f.path for f in self.referenced]
+        named = tuple(path for path in paths if suffix and path.name.endswith(suffix))
         return named or (self.entry,)
 
 
@@ -104,6 +107,7 @@ def plan(
         if runtime.compile
         else None,
         output_session_id=request.output_session_id or request.session_id or new_id(),
+        egress_grant=request.egress_grant,
     )
 
 
@@ -129,9 +133,14 @@ def _files(
             raise BadRequest(
                 "either content, or id and storage_session_id", field=field, reason="neither"
             )
+        elif {file.id, file.storage_session_id} & {".", ".."}:
+            # In a URL they would name another resource than an object.
+            raise BadRequest("it names no object", field=field, reason="object_name")
         else:
             referenced.append(
-                ReferencedFile(path, file.id, file.storage_session_id, file.input_cache_key)
+                ReferencedFile(
+                    path, file.id, file.storage_session_id, file.input_cache_key, file.entity_id
+                )
             )
     refuse_conflicts(named)
     return tuple(inline), tuple(referenced)

@@ -5,46 +5,19 @@ All of it blocks; the executor calls it in threads.
 
 from __future__ import annotations
 
-import base64
-from dataclasses import dataclass
-from typing import Literal, Protocol
-from urllib.parse import quote
+from collections.abc import Mapping, Sequence
+from typing import Protocol
 
-from runner import wire
+from runner.execution.outputs import Collected, collected
+from runner.execution.request import ReferencedFile
 from runner.session.hold import Hold
 from runner.session.record import Dirty
 from runner.workspace.collecting import collect
 from runner.workspace.dataroot import DataRoot
-from runner.workspace.fingerprint import ChangedWhileReadError, HashCache
-from runner.workspace.outputs import Output, Outputs, Reason, read_bounded
+from runner.workspace.fingerprint import HashCache
 from runner.workspace.placing import Placed, place, stage, survey
 from runner.workspace.priming import Input, Primed, plan
 from runner.workspace.tree import Tree
-
-#: `skipped` reasons of ours; those of the walk are in `outputs.Reason`.
-INLINE_BUDGET = "inline_budget"
-NOT_WALKED = "not_walked"
-
-
-@dataclass(frozen=True, slots=True)
-class Inlined:
-    """An output and its bytes in wire form."""
-
-    output: Output
-    content: str
-    encoding: Literal["utf8", "base64"]
-
-
-@dataclass(frozen=True, slots=True)
-class Delivery:
-    """What the client gets with the result, and what it does not."""
-
-    inlined: list[Inlined]
-    skipped: list[wire.SkippedFile]
-    skipped_total: int
-
-
-NOTHING_WALKED = Delivery([], [wire.SkippedFile(name="*", reason=NOT_WALKED)], 1)
 
 
 class Space(Protocol):
@@ -60,8 +33,15 @@ class Space(Protocol):
     def prime(self, inputs: tuple[Input, ...]) -> None:
         """Puts the inputs in place: all of them, or none and an error."""
 
-    def collect(self, inline_max_bytes: int) -> Delivery:
-        """What the client does not have yet."""
+    def collect(self, references: Sequence[ReferencedFile]) -> Collected:
+        """What the client does not have yet. `references`: what came with this request."""
+
+    def tree(self) -> Tree:
+        """The workspace for reading; the caller closes it."""
+
+    @property
+    def fetchable(self) -> bool:
+        """Whether its files can still be asked for when the result is out."""
 
     def distrust(self, reason: Dirty) -> None:
         """The workspace must not be used again."""
@@ -69,6 +49,8 @@ class Space(Protocol):
 
 class JobSpace:
     """The throw-away workspace of an execution without a session."""
+
+    fetchable = False
 
     def __init__(self, data: DataRoot, job: str) -> None:
         self._data = data
@@ -90,11 +72,13 @@ class JobSpace:
             placed = _prime(self._data, tree, inputs, {}, {}, HashCache(), before_placing=None)
         self._primed = dict(placed.primed)
 
-    def collect(self, inline_max_bytes: int) -> Delivery:
-        """All that the program made; nothing of it can be fetched later."""
-        with self._data.job(self._job) as tree:
-            found = collect(tree, self._primed, {}, cache=HashCache())
-            return _deliver(tree, found, inline_max_bytes, fetchable=False)
+    def collect(self, references: Sequence[ReferencedFile]) -> Collected:
+        """All that the program made."""
+        return _collect(self, self._primed, {}, references, HashCache())
+
+    def tree(self) -> Tree:
+        """The job's directory."""
+        return self._data.job(self._job)
 
     def distrust(self, reason: Dirty) -> None:
         """It is removed in any case."""
@@ -102,6 +86,8 @@ class JobSpace:
 
 class SessionSpace:
     """The session's workspace, and the record that has to tell the truth about it."""
+
+    fetchable = True
 
     def __init__(self, data: DataRoot, hold: Hold, cache: HashCache) -> None:
         self._data = data
@@ -130,12 +116,14 @@ class SessionSpace:
         surfaced = {k: v for k, v in record.surfaced.items() if k not in placed.written}
         self._hold.whole(primed=placed.primed, surfaced=surfaced)
 
-    def collect(self, inline_max_bytes: int) -> Delivery:
-        """What is new since the last delivery; the rest can be fetched one by one."""
+    def collect(self, references: Sequence[ReferencedFile]) -> Collected:
+        """What is new since the last delivery."""
         record = self._hold.record
-        with self._data.workspace() as tree:
-            found = collect(tree, record.primed, record.surfaced, cache=self._cache)
-            return _deliver(tree, found, inline_max_bytes, fetchable=True)
+        return _collect(self, record.primed, record.surfaced, references, self._cache)
+
+    def tree(self) -> Tree:
+        """The workspace."""
+        return self._data.workspace()
 
     def distrust(self, reason: Dirty) -> None:
         """Dirty from now on."""
@@ -161,37 +149,14 @@ def _prime(
     return place(workspace, staging, primed, uid=uid, gid=gid)
 
 
-def _deliver(tree: Tree, found: Outputs, budget: int, *, fetchable: bool) -> Delivery:
-    """Inlines in the order of the walk, as far as the budget goes."""
-    inlined: list[Inlined] = []
-    skipped = [wire.SkippedFile(name=s.path, reason=s.reason.value) for s in found.skipped]
-    not_inlined = 0
-    left = budget
-    for output in found.files:
-        reason: str = INLINE_BUDGET
-        if output.size <= left:
-            try:
-                content = read_bounded(tree, output.path, size=output.size, sha256=output.sha256)
-            except ChangedWhileReadError:
-                reason = Reason.CHANGED_WHILE_READ.value
-            else:
-                left -= output.size
-                inlined.append(_inline(output, content))
-                continue
-        href = f"/session/files/{quote(str(output.path))}" if fetchable else None
-        skipped.append(
-            wire.SkippedFile(name=str(output.path), reason=reason, size=output.size, href=href)
-        )
-        not_inlined += 1
-    if not found.complete:
-        # There is no name to give: the walk ended before it came to the rest.
-        skipped.append(wire.SkippedFile(name="*", reason=NOT_WALKED))
-        not_inlined += 1
-    return Delivery(inlined, skipped, found.skipped_total + not_inlined)
-
-
-def _inline(output: Output, content: bytes) -> Inlined:
-    try:
-        return Inlined(output, content.decode("utf-8"), "utf8")
-    except UnicodeDecodeError:
-        return Inlined(output, base64.b64encode(content).decode("ascii"), "base64")
+def _collect(
+    space: Space,
+    primed: Mapping[str, Primed],
+    surfaced: Mapping[str, str],
+    references: Sequence[ReferencedFile],
+    cache: HashCache,
+) -> Collected:
+    sent = frozenset(str(each.path) for each in references)
+    with space.tree() as tree:
+        found = collect(tree, primed, surfaced, cache=cache, sent=sent)
+    return collected(found, primed, surfaced, references)

@@ -9,7 +9,7 @@ from __future__ import annotations
 import contextlib
 import os
 import stat
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 
 from runner.workspace.descent import NotRegularError
 from runner.workspace.fingerprint import (
@@ -32,12 +32,15 @@ def collect(
     *,
     cache: HashCache,
     caps: Caps | None = None,
+    sent: Collection[str] = (),
 ) -> Outputs:
     """Walks the workspace. `primed` and `surfaced` (path → hash) are keyed by `str(path)`.
 
+    `sent`: what the request that is now answered primed. At such a path the client knows best what
+    it has: one that is as it was sent is unchanged, whatever was delivered from there before.
     `cache` is the session's only while no jail of it lives; see `fingerprint`.
     """
-    collection = _Collection(primed, surfaced, cache, caps or Caps())
+    collection = _Collection(primed, surfaced, cache, caps or Caps(), sent)
     collection.run(workspace)
     return collection.found
 
@@ -57,12 +60,14 @@ class _Collection:
         surfaced: Mapping[str, str],
         cache: HashCache,
         caps: Caps,
+        sent: Collection[str],
     ) -> None:
         self.found = Outputs()
         self._primed = primed
         self._surfaced = surfaced
         self._cache = cache
         self._caps = caps
+        self._sent = sent
         self._read_left = caps.read_bytes
 
     def run(self, workspace: Tree) -> None:
@@ -127,7 +132,8 @@ class _Collection:
         # What was delivered last is what the client has: an input that went back to its original
         # after an edit of it was delivered is an output again.
         delivered = self._surfaced.get(name)
-        if delivered is None and before is not None and sha256 == before.sha256:
+        as_primed = before is not None and sha256 == before.sha256
+        if as_primed and (delivered is None or name in self._sent):
             self.found.unchanged.append(SafePath(entry.parts))
         elif sha256 != delivered:
             if entry.stat.st_size > self._caps.file_bytes:

@@ -49,7 +49,8 @@ class Reason(StrEnum):
 class Caps:
     """The bounds of one collection. Sizes in bytes."""
 
-    files: int = 256
+    #: What runners of this family return at most. The walk is sorted, so it is the same 50 again.
+    files: int = 50
     file_bytes: int = 512 << 20
     #: Read and hashed altogether; what is known from the cache is free.
     read_bytes: int = 4 << 30
@@ -58,7 +59,7 @@ class Caps:
     entries: int = 250_000
     #: Skipped files that are named; the rest are only counted.
     skipped: int = 256
-    empty_dirs: int = 256
+    empty_dirs: int = 50
 
 
 @dataclass(frozen=True, slots=True)

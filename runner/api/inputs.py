@@ -1,0 +1,86 @@
+"""POST /session/inputs/probe and POST /session/inputs: input bytes, pushed ahead of an execute."""
+
+from __future__ import annotations
+
+import asyncio
+import re
+
+from aiohttp import web
+
+from runner.api import headers
+from runner.api.middleware import EVENT
+from runner.api.responses import json_response
+from runner.api.restore import MEDIA_TYPES
+from runner.context import RUNNER
+from runner.errors import BadRequest, BodyTooLarge, Overloaded
+from runner.finish import finish
+from runner.inputs.push import Push
+from runner.wire import InputReference, Probed, ProbeRequest, Pushed
+
+EXPANDED_BYTES = "X-CodeAPI-Input-Expanded-Bytes"
+#: Seconds in which at least one byte of a push has to come, and all of it.
+IDLE_TIMEOUT = 30.0
+TOTAL_TIMEOUT = 600.0
+#: Each has a thread and its bytes in staging.
+PUSHES_AT_ONCE = 16
+READ_BYTES = 256 << 10
+
+_COUNT = re.compile(r"0|[1-9][0-9]{0,15}")
+_UNDER_WAY: web.AppKey[asyncio.Semaphore] = web.AppKey("pushes", asyncio.Semaphore)
+
+
+def prepare(app: web.Application) -> None:
+    """What the pushes of one application share."""
+    app[_UNDER_WAY] = asyncio.Semaphore(PUSHES_AT_ONCE)
+
+
+async def probe(request: web.Request) -> web.Response:
+    """Which of the named inputs are not here, with their bytes verified."""
+    asked = await headers.json_body(request, ProbeRequest)
+    keys = [ref.cache_key for ref in asked.refs]
+    if len(set(keys)) < len(keys):
+        raise BadRequest("one is named twice", field="refs", reason="duplicate")
+    missing = await finish(asyncio.to_thread(request.app[RUNNER].inputs.missing, keys))
+    return json_response(Probed(missing=[InputReference(cache_key=key) for key in missing]))
+
+
+async def push(request: web.Request) -> web.Response:
+    """Takes a tar.gz of `<key>` and `<key>.json` pairs: all of them, or none and an error."""
+    runner = request.app[RUNNER]
+    headers.require_media_type(request, *MEDIA_TYPES)
+    declared = _declared(request)
+    if (request.content_length or 0) > runner.inputs.max_bytes:
+        raise BodyTooLarge("it is more than the cache takes", reason="declared")
+    under_way = request.app[_UNDER_WAY]
+    if under_way.locked():
+        raise Overloaded("many pushes are under way", retry_after=1)
+    async with under_way, Push(runner.inputs, runner.data.staging, declared=declared) as pushed:
+        try:
+            async with asyncio.timeout(TOTAL_TIMEOUT):
+                while chunk := await _read(request):
+                    await pushed.feed(chunk)
+        except TimeoutError:
+            raise BadRequest("the body took too long", reason="stalled") from None
+        stored = await pushed.finish()
+    request[EVENT]["stored"] = stored
+    return json_response(Pushed(stored=stored))
+
+
+def _declared(request: web.Request) -> int | None:
+    value = headers.single(request, EXPANDED_BYTES)
+    if value is None:
+        return None
+    if not _COUNT.fullmatch(value):
+        raise BadRequest("it is a number of bytes", field=EXPANDED_BYTES)
+    return int(value)
+
+
+async def _read(request: web.Request) -> bytes:
+    """The next bytes of the body, empty at its end."""
+    try:
+        async with asyncio.timeout(IDLE_TIMEOUT):
+            return await request.content.read(READ_BYTES)
+    except TimeoutError:
+        raise BadRequest("the body stopped coming", reason="stalled") from None
+    except web.RequestPayloadError:
+        raise BadRequest("the body is cut", reason="truncated") from None

@@ -1,0 +1,43 @@
+"""A request's files into the place where it will run: resolved first, then primed."""
+
+from __future__ import annotations
+
+import asyncio
+
+from runner.errors import InsufficientStorage
+from runner.execution.request import Plan
+from runner.execution.space import Space
+from runner.finish import finish
+from runner.inputs.resolve import Resolver
+from runner.workspace.priming import Inline, Input
+
+
+class Intake:
+    """Where inputs come from."""
+
+    def __init__(self, resolver: Resolver) -> None:
+        self._resolver = resolver
+
+    async def prime(self, plan: Plan, space: Space) -> None:
+        """All of the request's files are in place, or an error says why and nothing has changed.
+
+        When the disk is full it is tried once more without what the cache of inputs can spare.
+        """
+        inline = tuple(Input(file.path, Inline(file.content)) for file in plan.inline)
+        if await self._prime(plan, space, inline, last=False):
+            return
+        await self._prime(plan, space, inline, last=True)
+
+    async def _prime(
+        self, plan: Plan, space: Space, inline: tuple[Input, ...], *, last: bool
+    ) -> bool:
+        resolving = self._resolver.resolve(plan.referenced, grant=plan.egress_grant)
+        async with resolving as referenced:
+            try:
+                await finish(asyncio.to_thread(space.prime, (*inline, *referenced)))
+            except InsufficientStorage:
+                # In here, so that what this request needs of the cache stays.
+                if last or not await self._resolver.make_room():
+                    raise
+                return False
+        return True
