@@ -7,7 +7,6 @@ operations of the kernel's (tens of microseconds) unless they say otherwise.
 from __future__ import annotations
 
 import contextlib
-import errno
 import hashlib
 import os
 import signal
@@ -15,15 +14,23 @@ import time
 from collections.abc import Iterator
 from dataclasses import dataclass
 
+from jail.cgroupfs import (
+    POLL_S,
+    keyed,
+    members,
+    number,
+    read,
+    remove_group,
+    write,
+    write_if_there,
+)
 from jail.facts import Counters, Enforcement
 from jail.hierarchy import Parents, make_parents, read_mounted
 from jail.profile import Limits
 
 #: nsjail and init stand in the group too, beside the tasks that the profile allows.
 OWN_TASKS = 2
-#: A group whose last process has died can be busy for a moment more.
 REMOVE_TIMEOUT_S = 2.0
-REMOVE_POLL_S = 0.005
 EMPTY_TIMEOUT_S = 1.0
 SWEEP_TIMEOUT_S = 5.0
 _GROUP_PREFIX = "sandbox-runner."
@@ -67,32 +74,32 @@ class Cgroup:
         """Raises OSError if the kernel does not take one that must hold."""
         memory = str(limits.memory_bytes)
         if self.parents.memory is not None and self.parents.memory_is_v2:
-            _write(self._file(self.parents.memory, "memory.max"), memory)
-            _write_if_there(self._file(self.parents.memory, "memory.swap.max"), "0")
+            write(self._file(self.parents.memory, "memory.max"), memory)
+            write_if_there(self._file(self.parents.memory, "memory.swap.max"), "0")
         elif self.parents.memory is not None:
-            _write(self._file(self.parents.memory, "memory.limit_in_bytes"), memory)
+            write(self._file(self.parents.memory, "memory.limit_in_bytes"), memory)
             # Memory and swap together: as much as memory alone, so no swap.
             memsw = self._file(self.parents.memory, "memory.memsw.limit_in_bytes")
-            _write_if_there(memsw, memory)
+            write_if_there(memsw, memory)
         if self.parents.pids is not None:
-            _write(self._file(self.parents.pids, "pids.max"), str(limits.pids + OWN_TASKS))
+            write(self._file(self.parents.pids, "pids.max"), str(limits.pids + OWN_TASKS))
 
     def holds(self, limits: Limits) -> bool:
         """Whether the kernel, asked back, has the limits of memory and tasks in force."""
         v2 = self.parents.memory_is_v2
         limit_file = "memory.max" if v2 else "memory.limit_in_bytes"
-        memory = _number(self._file(self.parents.memory, limit_file))
-        pids = _number(self._file(self.parents.pids, "pids.max"))
+        memory = number(self._file(self.parents.memory, limit_file))
+        pids = number(self._file(self.parents.pids, "pids.max"))
         # The kernel counts memory in whole pages.
         wanted = limits.memory_bytes - limits.memory_bytes % self.page
         return memory == wanted and pids == limits.pids + OWN_TASKS
 
     def cpu_ns(self) -> int | None:
         """CPU time used by all that ever ran in the group."""
-        usage_us = _keyed(self._file(self.parents.unified, "cpu.stat"), "usage_usec")
+        usage_us = keyed(self._file(self.parents.unified, "cpu.stat"), "usage_usec")
         if usage_us is not None:
             return usage_us * 1000
-        return _number(self._file(self.parents.cpuacct, "cpuacct.usage"))
+        return number(self._file(self.parents.cpuacct, "cpuacct.usage"))
 
     def counters(self) -> Counters:
         """All counters; read after the last process has died."""
@@ -101,24 +108,46 @@ class Cgroup:
         events = "memory.events" if v2 else "memory.oom_control"
         peak = "memory.peak" if v2 else "memory.max_usage_in_bytes"
         return Counters(
-            memory_peak_bytes=_number(self._file(memory, peak)),
-            oom_kills=_keyed(self._file(memory, events), "oom_kill"),
-            pids_denied=_keyed(self._file(self.parents.pids, "pids.events"), "max"),
+            memory_peak_bytes=number(self._file(memory, peak)),
+            oom_kills=keyed(self._file(memory, events), "oom_kill"),
+            pids_denied=keyed(self._file(self.parents.pids, "pids.events"), "max"),
             cpu_ns=self.cpu_ns(),
         )
 
     def kill(self) -> bool:
         """Ends all processes of the group at once; False where the kernel has no cgroup.kill."""
         path = self._file(self.parents.unified, "cgroup.kill")
+        if self.parents.freezer is not None:
+            # A v1 freezer keeps even SIGKILL waiting.
+            self.set_frozen(False)
         try:
-            _write(path, "1")
+            write(path, "1")
         except OSError:
             return False
         return path is not None
 
+    def set_frozen(self, frozen: bool) -> bool:
+        """Asks the kernel to stop or to continue all processes; False where it cannot."""
+        unified = self._file(self.parents.unified, "cgroup.freeze")
+        try:
+            if unified is not None:
+                write(unified, "1" if frozen else "0")
+                return True
+            freezer = self._file(self.parents.freezer, "freezer.state")
+            write(freezer, "FROZEN" if frozen else "THAWED")
+        except OSError:
+            return False
+        return freezer is not None
+
+    def is_frozen(self) -> bool:
+        """Whether every process has stopped."""
+        state = read(self._file(self.parents.freezer, "freezer.state"))
+        events = self._file(self.parents.unified, "cgroup.events")
+        return keyed(events, "frozen") == 1 or (state or "").strip() == "FROZEN"
+
     def is_empty(self) -> bool:
         """Whether no process is left in any of the groups."""
-        populated = _keyed(self._file(self.parents.unified, "cgroup.events"), "populated")
+        populated = keyed(self._file(self.parents.unified, "cgroup.events"), "populated")
         if populated is not None:
             return populated == 0
         return not any(True for _ in self.pids())
@@ -127,7 +156,7 @@ class Cgroup:
         """Blocks up to EMPTY_TIMEOUT_S."""
         deadline = time.monotonic() + EMPTY_TIMEOUT_S
         while not (empty := self.is_empty()) and time.monotonic() < deadline:
-            time.sleep(REMOVE_POLL_S)
+            time.sleep(POLL_S)
         return empty
 
     def pids(self) -> Iterator[int]:
@@ -142,7 +171,7 @@ class Cgroup:
     def remove(self) -> bool:
         """Removes the directories; blocks up to REMOVE_TIMEOUT_S. False if one is still there."""
         deadline = time.monotonic() + REMOVE_TIMEOUT_S
-        removed = [_remove_group(directory, deadline) for directory in self.directories]
+        removed = [remove_group(directory, deadline) for directory in self.directories]
         return all(removed)
 
 
@@ -214,88 +243,25 @@ def _end_left_over(parent: str) -> None:
     deadline = time.monotonic() + SWEEP_TIMEOUT_S
     for path, _, _ in os.walk(parent, topdown=False):
         while time.monotonic() < deadline and not _kill_in(path):
-            time.sleep(REMOVE_POLL_S)
-        _remove_group(path, deadline)
+            time.sleep(POLL_S)
+        remove_group(path, deadline)
 
 
 def _kill_in(group: str) -> bool:
     """Kills every process in `group`; whether none was left to kill."""
-    with contextlib.suppress(OSError):
-        _write(os.path.join(group, "cgroup.kill"), "1")
+    for name, word in (("freezer.state", "THAWED"), ("cgroup.kill", "1")):
+        # Only where the hierarchy has such a file.
+        with contextlib.suppress(OSError):
+            write(os.path.join(group, name), word)
     left = False
-    for pid in _members(group):
+    for pid in members(group):
         left = True
         # The pidfd is opened first and membership checked after, so a reused number is not hit.
         with contextlib.suppress(OSError):
             handle = os.pidfd_open(pid)
             try:
-                if pid in _members(group):
+                if pid in members(group):
                     signal.pidfd_send_signal(handle, signal.SIGKILL)
             finally:
                 os.close(handle)
     return not left
-
-
-def _members(group: str) -> list[int]:
-    try:
-        with open(os.path.join(group, "cgroup.procs"), encoding="ascii") as file:
-            return [int(line) for line in file]
-    except OSError:
-        return []
-
-
-def _remove_group(directory: str, deadline: float) -> bool:
-    while True:
-        try:
-            os.rmdir(directory)
-        except FileNotFoundError:
-            return True
-        except OSError as error:
-            if error.errno != errno.EBUSY or time.monotonic() >= deadline:
-                return False
-            time.sleep(REMOVE_POLL_S)
-        else:
-            return True
-
-
-def _write(path: str | None, text: str) -> None:
-    if path is not None:
-        descriptor = os.open(path, os.O_WRONLY | os.O_CLOEXEC)
-        try:
-            os.write(descriptor, text.encode("ascii"))
-        finally:
-            os.close(descriptor)
-
-
-def _write_if_there(path: str | None, text: str) -> None:
-    """For files that exist only when the kernel accounts for swap."""
-    with contextlib.suppress(FileNotFoundError):
-        _write(path, text)
-
-
-def _read(path: str | None) -> str | None:
-    if path is None:
-        return None
-    try:
-        descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
-        try:
-            return os.read(descriptor, 4096).decode("ascii")
-        finally:
-            os.close(descriptor)
-    except OSError:
-        # Older kernels lack some of the counters (memory.peak before 5.19): not counted.
-        return None
-
-
-def _number(path: str | None) -> int | None:
-    text = _read(path)
-    return int(text) if text is not None and text.strip().isdigit() else None
-
-
-def _keyed(path: str | None, key: str) -> int | None:
-    """The number behind `key` in a file of "key number" lines."""
-    for line in (_read(path) or "").splitlines():
-        name, _, value = line.partition(" ")
-        if name == key and value.strip().isdigit():
-            return int(value)
-    return None

@@ -151,9 +151,16 @@ def limit_arguments(profile: Profile, *, advisory: bool) -> list[str]:
     return [f"{name}:{soft}:{hard}" for name, (soft, hard) in wanted.items()]
 
 
+def terminal_arguments(profile: Profile) -> list[str]:
+    """init's terminal:COLUMNS:ROWS argument; none for a command with three streams."""
+    size = profile.terminal
+    return [] if size is None else [f"terminal:{size.columns}:{size.rows}"]
+
+
 def _command(profile: Profile, fixed: Fixed, report_fd: int) -> str:
     arguments = [
         str(report_fd),
+        *terminal_arguments(profile),
         *limit_arguments(profile, advisory=fixed.advisory),
         "--",
         *profile.argv,

@@ -32,7 +32,8 @@ class Parents:
     """The directories below which each execution gets its own group. None: nothing counts that.
 
     `memory` and `pids` hold limits; `unified` is a v2 group, with or without controllers: it has
-    cgroup.kill, populated and cpu.stat. `cpuacct` is used only where there is no v2 at all.
+    cgroup.kill, cgroup.freeze, populated and cpu.stat. `cpuacct` and `freezer` are used only where
+    there is no v2 at all.
     """
 
     memory: str | None = None
@@ -40,11 +41,12 @@ class Parents:
     pids: str | None = None
     unified: str | None = None
     cpuacct: str | None = None
+    freezer: str | None = None
 
     @property
     def directories(self) -> tuple[str, ...]:
         """Each directory once; the v2 group first, so that it is there for a kill."""
-        each = (self.unified, self.memory, self.pids, self.cpuacct)
+        each = (self.unified, self.memory, self.pids, self.cpuacct, self.freezer)
         return tuple(dict.fromkeys(path for path in each if path is not None))
 
 
@@ -114,6 +116,7 @@ def make_parents(mounted: tuple[MountedHierarchy, ...], group_name: str) -> Pare
         pids=_make_v1(v1.get("pids"), group_name),
         unified=unified_dir,
         cpuacct=None if unified_dir else _make_v1(v1.get("cpuacct"), group_name),
+        freezer=None if unified_dir else _make_v1(v1.get("freezer"), group_name),
     )
 
 

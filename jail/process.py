@@ -10,15 +10,16 @@ import asyncio
 import contextlib
 import os
 import time
-from collections.abc import Callable
+from collections.abc import AsyncIterator, Callable
 from typing import TYPE_CHECKING
 
 from jail.facts import Ending, Facts
+from jail.freeze import Freeze
 from jail.measure import measured, not_started
 from jail.profile import Profile
 from jail.pump import OutputSink
 from jail.report import Kind
-from jail.spawn import SpawnFailed
+from jail.spawn import Descriptor, SpawnFailed
 from jail.supervise import Supervision
 
 if TYPE_CHECKING:
@@ -85,6 +86,32 @@ class Jail:
             self._ended_by = reason
         if supervision is not None:
             supervision.kill()
+
+    def take_terminal(self) -> Descriptor:
+        """The master of the command's terminal, non-blocking, the caller's to close.
+
+        To be called in `on_started`; closed already where the profile asks for no terminal.
+        """
+        if self._supervision is None:
+            return Descriptor(-1)
+        terminal = self._supervision.watch.terminal
+        number, terminal.number = terminal.number, -1
+        return Descriptor(number)
+
+    @contextlib.asynccontextmanager
+    async def frozen(self) -> AsyncIterator[bool]:
+        """Stops every process of the jail while the block runs; whether that was done.
+
+        They go on after FREEZE_LIMIT_S at the latest, whatever the block does.
+        """
+        if self._supervision is None or self._supervision.command_is_over:
+            yield True
+            return
+        freeze = Freeze(self._supervision.cgroup)
+        try:
+            yield await asyncio.to_thread(freeze.begin)
+        finally:
+            freeze.end()
 
     async def settled(self) -> None:
         """Waits until nothing is left of the jail, however often the waiter is cancelled."""

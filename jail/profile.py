@@ -43,6 +43,14 @@ class Bind:
 
 
 @dataclass(frozen=True, slots=True)
+class WindowSize:
+    """Of a terminal, in characters."""
+
+    columns: int
+    rows: int
+
+
+@dataclass(frozen=True, slots=True)
 class Profile:
     """One jail. The command is exec'd by our init, never through a shell."""
 
@@ -58,3 +66,5 @@ class Profile:
     #: Size of the private /tmp and of /dev/shm, in bytes; charged to the memory limit.
     tmp_bytes: int = 256 << 20
     stdin: bytes = field(default=b"", repr=False)
+    #: The command leads a session on a terminal of the jail's own, in place of the three streams.
+    terminal: WindowSize | None = None

@@ -16,13 +16,15 @@ SIZE = _LAYOUT.size
 
 
 class Kind(IntEnum):
-    """What init has to say, in the order in which it can be said."""
+    """What init has to say."""
 
     UP = 1
     STARTED = 2
     EXEC_FAILED = 3
     EXITED = 4
     INIT_FAILED = 5
+    #: Said between UP and STARTED; the master of the command's terminal travels with it.
+    TERMINAL = 6
 
 
 @dataclass(frozen=True, slots=True)

@@ -23,6 +23,8 @@ _DEVICE_LINKS = {
     "stdout": "/proc/self/fd/1",
     "stderr": "/proc/self/fd/2",
 }
+#: Of one jail: its own, and those that tmux or script open in it. Unused they cost nothing.
+_TERMINALS_MAX = 32
 #: Entries of /proc that programs need and that say nothing of the host's neighbours. All other
 #: entries that are not a process are masked, whatever this kernel calls them. /proc/sys stays:
 #: it belongs to root, and a jail has neither root nor a capability.
@@ -108,6 +110,7 @@ def mounts(rootfs: Rootfs, profile: Profile, resolv_conf: str | None = None) -> 
         Mount("/proc", fstype="proc", writable=True, executable=False),
         *rootfs.proc_masks,
         *rootfs.devices,
+        *(_terminal_mounts(profile) if profile.terminal is not None else ()),
         Mount("/dev/shm", fstype="tmpfs", options=tmpfs, writable=True),  # noqa: S108
         Mount("/tmp", fstype="tmpfs", options=tmpfs, writable=True),  # noqa: S108
         *(
@@ -154,6 +157,22 @@ def _device_mounts() -> tuple[Mount, ...]:
         for name, target in _DEVICE_LINKS.items()
     ]
     return (*nodes, *links)
+
+
+def _terminal_mounts(profile: Profile) -> tuple[Mount, ...]:
+    """A devpts of the jail's own (each mount is a new instance since Linux 4.7), and its ptmx."""
+    options = f"newinstance,ptmxmode=0666,mode=0620,gid={profile.gid},max={_TERMINALS_MAX}"
+    return (
+        Mount(
+            "/dev/pts",
+            fstype="devpts",
+            options=options,
+            writable=True,
+            devices=True,
+            executable=False,
+        ),
+        Mount("/dev/ptmx", source="pts/ptmx", is_symlink=True),
+    )
 
 
 def _proc_masks(empty_file: str, empty_dir: str) -> tuple[Mount, ...]:

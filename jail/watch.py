@@ -27,6 +27,8 @@ class Watch:
         self.nsjail_usage: resource.struct_rusage | None = None
         #: CPU time that the cgroup had used when init came up: nsjail's own, not the command's.
         self.setup_cpu_ns = 0
+        #: The master of the command's terminal, once init has handed it over; until it is taken.
+        self.terminal = Descriptor(-1)
         self._init = Descriptor(-1)
         self._spawned = spawned
         self._changed = asyncio.Event()
@@ -35,10 +37,11 @@ class Watch:
         self._loop.add_reader(spawned.pidfd.number, self._reap)
 
     def close(self) -> None:
-        """Stops watching and lets go of init's handle."""
+        """Stops watching and lets go of init's handle, and of a terminal that nobody took."""
         self._loop.remove_reader(self._spawned.reports.fileno())
         self._loop.remove_reader(self._spawned.pidfd.number)
         self._init.close()
+        self.terminal.close()
 
     def changed(self) -> None:
         """Wakes whoever waits in `until`."""
@@ -75,16 +78,24 @@ class Watch:
                 return
             report = parse(datagram)
             for number in descriptors:
-                if report is not None and report.kind is Kind.UP and self._init.number < 0:
-                    self._init = Descriptor(number)
-                else:
-                    os.close(number)
+                self._keep(report, number)
             if not datagram:
                 # All ends are closed; a reader on a closed socket would spin.
                 self._loop.remove_reader(self._spawned.reports.fileno())
                 return
             if report is not None:
                 self._take(report)
+
+    def _keep(self, report: Report | None, number: int) -> None:
+        kind = report.kind if report is not None else None
+        # Once each: nothing but init speaks here, and what came first stands.
+        if kind is Kind.UP and kind not in self.reports:
+            self._init = Descriptor(number)
+        elif kind is Kind.TERMINAL and kind not in self.reports:
+            os.set_blocking(number, False)
+            self.terminal = Descriptor(number)
+        else:
+            os.close(number)
 
     def _take(self, report: Report) -> None:
         if report.kind is Kind.UP:

@@ -1,11 +1,12 @@
 /*
  * init: PID 1 of a jail. It starts the command, reaps, and tells the daemon what became of it.
  *
- *   init REPORT_FD [NAME:SOFT:HARD]... -- COMMAND [ARG]...
+ *   init REPORT_FD [terminal:COLUMNS:ROWS] [NAME:SOFT:HARD]... -- COMMAND [ARG]...
  *
  * It runs with the session's UID behind the seccomp filter, and everything it starts is hostile:
  * nothing in the jail may write to the report socket or look into this process. NAME is a resource
- * of setrlimit(2), its limits are for the command only.
+ * of setrlimit(2), its limits are for the command only. With `terminal` the command leads a session
+ * on a new terminal of the jail's own devpts, and the daemon is handed the master.
  *
  * Reports are datagrams of `struct report` in host byte order; jail/report.py reads them.
  */
@@ -16,6 +17,7 @@
 #include <stdint.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/ioctl.h>
 #include <sys/prctl.h>
 #include <sys/resource.h>
 #include <sys/socket.h>
@@ -31,7 +33,7 @@
 #define __NR_close_range 436
 #endif
 
-enum kind { UP = 1, STARTED = 2, EXEC_FAILED = 3, EXITED = 4, INIT_FAILED = 5 };
+enum kind { UP = 1, STARTED = 2, EXEC_FAILED = 3, EXITED = 4, INIT_FAILED = 5, TERMINAL = 6 };
 
 struct report {
 	char magic[4];
@@ -172,7 +174,45 @@ static void close_from(unsigned int first, int except)
 			close(fd);
 }
 
-static void become_command(char **limits, char **command, int failure_fd)
+static int is_terminal(const char *option)
+{
+	return strncmp(option, "terminal:", 9) == 0;
+}
+
+/*
+ * Opens a terminal, hands its master to the daemon and returns the other end. The master is the
+ * daemon's alone: when that is closed, the command's session is hung up.
+ */
+static int open_terminal(const char *option)
+{
+	struct winsize size = { 0 };
+	int unlocked = 0;
+	char *end;
+
+	size.ws_col = (unsigned short)strtoul(option + 9, &end, 10);
+	size.ws_row = (unsigned short)strtoul(end + (*end == ':'), NULL, 10);
+	int master = open("/dev/ptmx", O_RDWR | O_NOCTTY | O_CLOEXEC);
+	if (master == -1 || ioctl(master, TIOCSPTLCK, &unlocked) == -1 ||
+	    ioctl(master, TIOCSWINSZ, &size) == -1)
+		give_up(errno);
+	/* By descriptor: no name in /dev/pts has to be found. */
+	int slave = ioctl(master, TIOCGPTPEER, O_RDWR | O_NOCTTY | O_CLOEXEC);
+	if (slave == -1)
+		give_up(errno);
+	report_at(now_ns(), TERMINAL, 0, master);
+	close(master);
+	return slave;
+}
+
+static void sit_at(int slave, int failure_fd)
+{
+	if (ioctl(slave, TIOCSCTTY, 0) == -1 || dup2(slave, STDIN_FILENO) == -1 ||
+	    dup2(slave, STDOUT_FILENO) == -1 || dup2(slave, STDERR_FILENO) == -1)
+		write_failure(failure_fd, INIT_FAILED);
+	close(slave);
+}
+
+static void become_command(char **limits, char **command, int failure_fd, int slave)
 {
 	sigset_t none;
 
@@ -181,13 +221,15 @@ static void become_command(char **limits, char **command, int failure_fd)
 	failure_fd = fcntl(failure_fd, F_DUPFD_CLOEXEC, 10);
 	if (failure_fd == -1)
 		_exit(STATUS_INIT_FAILED);
-	close_from(3, failure_fd);
 	/* A session of its own: `kill 0` reaches the command's group, not us. */
 	if (setsid() == -1)
 		write_failure(failure_fd, INIT_FAILED);
+	if (slave != -1)
+		sit_at(slave, failure_fd);
+	close_from(3, failure_fd);
 	offer_to_oom_killer();
 	for (; strcmp(*limits, "--") != 0; limits++)
-		if (set_limit(*limits) == -1)
+		if (!is_terminal(*limits) && set_limit(*limits) == -1)
 			write_failure(failure_fd, INIT_FAILED);
 	sigemptyset(&none);
 	sigprocmask(SIG_SETMASK, &none, NULL);
@@ -252,6 +294,7 @@ int main(int argc, char **argv)
 	if (handle != -1)
 		close(handle);
 
+	int slave = is_terminal(argv[2]) ? open_terminal(argv[2]) : -1;
 	if (pipe2(failure_pipe, O_CLOEXEC) == -1)
 		give_up(errno);
 	uint64_t forked_at_ns = now_ns();
@@ -259,8 +302,10 @@ int main(int argc, char **argv)
 	if (command == -1)
 		give_up(errno);
 	if (command == 0)
-		become_command(argv + 2, argv + separator + 1, failure_pipe[1]);
+		become_command(argv + 2, argv + separator + 1, failure_pipe[1], slave);
 	close(failure_pipe[1]);
+	if (slave != -1)
+		close(slave);
 	report_start(failure_pipe[0], forked_at_ns);
 
 	int status = reap_until(command);
