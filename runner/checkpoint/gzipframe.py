@@ -1,11 +1,16 @@
 """One gzip member around a stream (RFC 1952), written with a fixed header and read strictly.
 
 Generators over blocks of bytes: whoever drives them decides on which thread.
+
+Deflate (RFC 1951) has bits that mean nothing: padding before a stored block, codes that no symbol
+uses. Flipped, they pass every check of what comes out. So the sum of the compressed bytes is told
+to whoever makes the end of the stream, and the end is written without such bits: it has only one
+form.
 """
 
 from __future__ import annotations
 
-from collections.abc import Generator, Iterable
+from collections.abc import Callable, Generator, Iterable
 from typing import cast
 
 from isal import igzip_lib, isal_zlib
@@ -15,10 +20,12 @@ from runner.checkpoint.limits import CHUNK
 from runner.errors import CheckpointCorrupt, CheckpointTooLarge, CheckpointUnsafe
 
 #: Deflate, no flags, no time, no extra flags, unknown system: nothing of the machine is in it.
-#: It is what isal writes; a test holds it to that.
 HEADER = b"\x1f\x8b\x08\x00\x00\x00\x00\x00\x00\xff"
 _LEVEL = 1
-_GZIP = 31  # The window size of 15 bits, plus 16 for a gzip header and trailer.
+_RAW = -15  # The window size of 15 bits; negative: no header and no trailer.
+_TRAILER_BYTES = 8
+_STORED_MAX = 0xFFFF
+_WORD = 0xFFFFFFFF
 #: What gzip tools write as their own time, flags and system: an archive that was decompressed and
 #: compressed again stays an archive. 2020 to 2038, and zero.
 _TIMES = range(1577836800, 1 << 31)
@@ -28,28 +35,86 @@ _SYSTEMS = b"\x03\xff"
 _DAMAGE = cast(type[Exception], igzip_lib.IsalError)
 
 
-def compress(blocks: Iterable[Block], *, max_bytes: int) -> Generator[bytes, None, None]:
-    """The member. The same blocks, cut the same way, give the same bytes."""
-    deflate = isal_zlib.compressobj(_LEVEL, isal_zlib.DEFLATED, _GZIP)
-    written = 0
+def compress(
+    blocks: Iterable[Block], end: Callable[[int], bytes], *, max_bytes: int
+) -> Generator[bytes, None, None]:
+    """The member: the blocks, and then what `end` makes of the CRC-32 of all that was written.
+
+    The same blocks, cut the same way, give the same bytes.
+    """
+    deflate = isal_zlib.compressobj(_LEVEL, isal_zlib.DEFLATED, _RAW)
+    plain_crc = plain_bytes = 0
+    pending, written, written_crc = HEADER, 0, 0
     for block in blocks:
+        plain_crc = isal_zlib.crc32(block, plain_crc)
+        plain_bytes += len(block)
         chunk = deflate.compress(block)
         if chunk:
+            chunk = pending + chunk
+            pending = b""
             written += len(chunk)
+            written_crc = isal_zlib.crc32(chunk, written_crc)
             _refuse_above(max_bytes, written)
             yield chunk
-    chunk = deflate.flush()
+    # Ends at a byte, which `_stored` goes on from.
+    chunk = pending + deflate.flush(isal_zlib.Z_SYNC_FLUSH)
+    last = end(isal_zlib.crc32(chunk, written_crc))
+    plain_crc = isal_zlib.crc32(last, plain_crc)
+    plain_bytes += len(last)
+    trailer = plain_crc.to_bytes(4, "little") + (plain_bytes & _WORD).to_bytes(4, "little")
+    chunk += _stored(last) + trailer
     _refuse_above(max_bytes, written + len(chunk))
     yield chunk
 
 
-def decompress(chunks: Iterable[Block], *, max_bytes: int) -> Generator[bytes, None, None]:
+def _stored(plain: bytes) -> bytes:
+    """The last blocks of a deflate stream, not compressed (RFC 1951 section 3.2.4)."""
+    blocks = []
+    for start in range(0, len(plain), _STORED_MAX):
+        piece = plain[start : start + _STORED_MAX]
+        is_last = start + _STORED_MAX >= len(plain)
+        length = len(piece)
+        blocks += [
+            b"\x01" if is_last else b"\x00",
+            length.to_bytes(2, "little"),
+            (length ^ _STORED_MAX).to_bytes(2, "little"),
+            piece,
+        ]
+    return b"".join(blocks)
+
+
+class CompressedSum:
+    """The CRC-32 of the compressed bytes that `decompress` takes, but for the gzip trailer."""
+
+    def __init__(self) -> None:
+        self._crc = 0
+        self._held = b""
+
+    def add(self, chunk: Block) -> None:
+        """The next bytes."""
+        if len(chunk) < _TRAILER_BYTES:
+            chunk = self._held + chunk
+            self._held = b""
+        self._crc = isal_zlib.crc32(self._held, self._crc)
+        cut = max(len(chunk) - _TRAILER_BYTES, 0)
+        self._crc = isal_zlib.crc32(memoryview(chunk)[:cut], self._crc)
+        self._held = bytes(chunk[cut:])
+
+    def ends_with(self, last: bytes, before: int) -> bool:
+        """Whether `compress` wrote it, when `end` was told `before` and made `last`."""
+        return isal_zlib.crc32(_stored(last), before) == self._crc
+
+
+def decompress(
+    chunks: Iterable[Block], *, max_bytes: int, total: CompressedSum | None = None
+) -> Generator[bytes, None, None]:
     """What one gzip member holds, in blocks of at most `CHUNK` bytes.
 
-    Optional header fields, a second member and bytes behind the member are refused. The last block
-    comes out only after the CRC and the length of all were checked.
+    `total` has summed up all chunks when the last block comes out. Optional header fields, a
+    second member and bytes behind the member are refused. The last block comes out only after the
+    CRC and the length of all were checked.
     """
-    source = _Counted(chunks, max_bytes)
+    source = _Counted(chunks, max_bytes, total)
     rest = _strict_header(source)
     inflate = igzip_lib.IgzipDecompressor(flag=igzip_lib.DECOMP_GZIP_NO_HDR_VER)
     held = b""
@@ -74,11 +139,14 @@ def decompress(chunks: Iterable[Block], *, max_bytes: int) -> Generator[bytes, N
 
 
 class _Counted:
-    """The compressed chunks, counted against their cap."""
+    """The compressed chunks, counted against their cap and summed."""
 
-    def __init__(self, chunks: Iterable[Block], max_bytes: int) -> None:
+    def __init__(
+        self, chunks: Iterable[Block], max_bytes: int, total: CompressedSum | None
+    ) -> None:
         self._chunks = iter(chunks)
         self._left = max_bytes
+        self._total = total
 
     def next(self) -> Block:
         """The next chunk that is not empty; b"" at the end."""
@@ -87,6 +155,8 @@ class _Counted:
             if self._left < 0:
                 raise CheckpointTooLarge("it is larger than the cap", reason="compressed")
             if chunk:
+                if self._total is not None:
+                    self._total.add(chunk)
                 return chunk
         return b""
 

@@ -12,7 +12,7 @@ from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass
 from typing import Self
 
-from runner.checkpoint import gzipframe, sidecar
+from runner.checkpoint import gzipframe, sidecar, tarformat
 from runner.checkpoint.handover import AbandonedError, Block, Handover, HandoverFromLoop, Stage
 from runner.checkpoint.limits import CHUNK, Limits
 from runner.checkpoint.sidecar import Sidecar
@@ -81,7 +81,7 @@ class Restore:
         # Without `finish` the client is gone: what the reader has seen is not the whole archive.
         self._incoming.end(CheckpointCorrupt("the archive is truncated"))
         await finish(self._leave())
-        self._worker.shutdown(wait=False)
+        self._worker.shutdown()  # Its thread has nothing left to do: no wait.
 
     async def _leave(self) -> None:
         """Clears staging behind `restore`, on the same single thread."""
@@ -111,7 +111,8 @@ def restore(incoming: Handover, staging: Tree, name: bytes, expected: Expected) 
 
 def _unpack_verified(incoming: Handover, target: Tree, expected: Expected) -> Sidecar:
     limits = expected.limits
-    plain = gzipframe.decompress(incoming, max_bytes=limits.compressed_bytes)
+    total = gzipframe.CompressedSum()
+    plain = gzipframe.decompress(incoming, max_bytes=limits.compressed_bytes, total=total)
     stage = Stage(plain, Handover(_AHEAD), name="checkpoint-inflate", upstream=incoming)
     with stage as blocks:
         reader = unpack(blocks, target, expected.owner, limits)
@@ -119,6 +120,10 @@ def _unpack_verified(incoming: Handover, target: Tree, expected: Expected) -> Si
     verified = sidecar.open_sealed(
         reader.sidecar, reader.facts, key=expected.key, session=expected.session
     )
+    last = tarformat.last_member(sidecar.MEMBER_NAME, reader.sidecar)
+    before = verified.compressed_crc32
+    if before is not None and not total.ends_with(last, before):
+        raise CheckpointCorrupt("its compressed bytes are not those that were saved")
     protect_inputs(target, verified.primed)
     target.sync()
     return verified

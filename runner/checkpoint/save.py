@@ -14,7 +14,7 @@ from runner.checkpoint.handover import Block, Handover, HandoverToLoop, Stage
 from runner.checkpoint.inventory import Plan
 from runner.checkpoint.limits import Limits
 from runner.checkpoint.sidecar import SidecarFacts
-from runner.checkpoint.writer import member_blocks, sealed
+from runner.checkpoint.writer import Sealing, member_blocks
 from runner.finish import finish
 from runner.workspace.tree import Tree
 
@@ -31,8 +31,10 @@ def save(
     """
     members = member_blocks(tree, planned, limits=limits)
     with Stage(members, Handover(_AHEAD), name="checkpoint-read") as blocks:
-        tar = sealed(blocks, facts, planned, key=key, limits=limits)
-        yield from gzipframe.compress(tar, max_bytes=limits.compressed_bytes)
+        sealing = Sealing(facts, planned, key=key, limits=limits)
+        yield from gzipframe.compress(
+            sealing.through(blocks), sealing.end, max_bytes=limits.compressed_bytes
+        )
 
 
 async def stream_save(

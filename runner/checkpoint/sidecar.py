@@ -40,6 +40,7 @@ _RAW = "/"
 
 Digest = Annotated[str, msgspec.Meta(pattern="^[0-9a-f]{64}$")]
 Count = Annotated[int, msgspec.Meta(ge=0)]
+Crc32 = Annotated[str, msgspec.Meta(pattern="^[0-9a-f]{8}$")]
 
 
 class _WirePrimed(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -74,6 +75,7 @@ class _Wire(msgspec.Struct, forbid_unknown_fields=True):
     surfaced: dict[str, Digest]
     mac: Digest | msgspec.UnsetType = msgspec.UNSET
     omitted: Count | msgspec.UnsetType = msgspec.UNSET
+    compressed_crc32: Crc32 | msgspec.UnsetType = msgspec.UNSET
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -93,10 +95,15 @@ class SidecarFacts:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Sidecar(SidecarFacts):
-    """A sidecar whose seal was verified. `omitted` counts sockets, fifos and devices left out."""
+    """A sidecar whose seal was verified. `omitted` counts sockets, fifos and devices left out.
+
+    `compressed_crc32` is the sum of the gzip bytes before the sidecar. None: it was not made by
+    this runner, which always says it.
+    """
 
     archive: ArchiveFacts
     omitted: int
+    compressed_crc32: int | None
 
 
 def derive_key(master: bytes, session: str) -> bytes:
@@ -112,12 +119,19 @@ def fingerprint(facts: SidecarFacts) -> bytes:
 
 
 def seal(
-    facts: SidecarFacts, archive: ArchiveFacts, *, omitted: int, key: bytes, limits: Limits
+    facts: SidecarFacts,
+    archive: ArchiveFacts,
+    *,
+    omitted: int,
+    compressed_crc32: int,
+    key: bytes,
+    limits: Limits,
 ) -> bytes:
     """The sidecar's bytes. Leaves `surfaced` out if they would be over the cap, `primed` never."""
     for surfaced in (facts.surfaced, {}):
         wire = _wire(facts, surfaced, archive)
         wire.omitted = omitted or msgspec.UNSET
+        wire.compressed_crc32 = f"{compressed_crc32:08x}"
         wire.mac = _mac(wire, key)
         sealed = _canonical(msgspec.to_builtins(wire))
         if len(sealed) <= limits.sidecar_bytes:
@@ -148,6 +162,7 @@ def open_sealed(raw: bytes, archive: ArchiveFacts, *, key: bytes, session: str) 
         primed={_from_wire(path): _primed_from_wire(it) for path, it in wire.primed.items()},
         surfaced={_from_wire(path): digest for path, digest in wire.surfaced.items()},
         omitted=wire.omitted if isinstance(wire.omitted, int) else 0,
+        compressed_crc32=int(wire.compressed_crc32, 16) if wire.compressed_crc32 else None,
     )
 
 

@@ -77,6 +77,12 @@ def encode(member: Member) -> bytes:
     )
 
 
+def last_member(name: bytes, body: bytes) -> bytes:
+    """A plain file and the end of the archive behind it."""
+    header = encode(Member(name, FILE, 0o644, len(body), 0, b""))
+    return b"".join((header, body, bytes(padding(len(body))), END))
+
+
 def encoded_size(member: Member) -> int:
     """Bytes that the member takes in the archive, padding and all."""
     if len(member.name) < 100 and member.name.isascii() and _fits(member.link):

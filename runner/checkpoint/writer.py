@@ -11,7 +11,6 @@ from runner.checkpoint.handover import Block
 from runner.checkpoint.inventory import Inventory, Plan
 from runner.checkpoint.limits import CHUNK, Limits
 from runner.checkpoint.sidecar import ArchiveFacts, SidecarFacts
-from runner.checkpoint.tarformat import Member
 from runner.errors import Internal
 from runner.workspace.descent import READ
 from runner.workspace.tree import Entry, Tree
@@ -38,22 +37,40 @@ def member_blocks(tree: Tree, planned: Plan, *, limits: Limits) -> Generator[byt
     yield stream.rest()
 
 
-def sealed(
-    blocks: Iterable[Block], facts: SidecarFacts, planned: Plan, *, key: bytes, limits: Limits
-) -> Generator[Block, None, None]:
-    """The blocks, hashed as they go by, then the sidecar that says so, and the end blocks."""
-    digest = hashlib.sha256()
-    length = 0
-    for block in blocks:
-        digest.update(block)
-        length += len(block)
-        yield block
-    assert length == planned.tar_bytes
-    archive = ArchiveFacts(sha256=digest.hexdigest(), entries=planned.entries, bytes=length)
-    seal = sidecar.seal(facts, archive, omitted=planned.omitted, key=key, limits=limits)
-    member = Member(sidecar.MEMBER_NAME, tarformat.FILE, 0o644, len(seal), 0, b"")
-    padding = bytes(tarformat.padding(len(seal)))
-    yield b"".join((tarformat.encode(member), seal, padding, tarformat.END))
+class Sealing:
+    """Hashes the blocks as they go by, and then makes the sidecar that says so."""
+
+    def __init__(self, facts: SidecarFacts, planned: Plan, *, key: bytes, limits: Limits) -> None:
+        self._facts = facts
+        self._planned = planned
+        self._key = key
+        self._limits = limits
+        self._digest = hashlib.sha256()
+        self._length = 0
+
+    def through(self, blocks: Iterable[Block]) -> Generator[Block, None, None]:
+        """The blocks as they are."""
+        for block in blocks:
+            self._digest.update(block)
+            self._length += len(block)
+            yield block
+
+    def end(self, compressed_crc32: int) -> bytes:
+        """The last member and the end blocks."""
+        planned = self._planned
+        assert self._length == planned.tar_bytes
+        archive = ArchiveFacts(
+            sha256=self._digest.hexdigest(), entries=planned.entries, bytes=self._length
+        )
+        seal = sidecar.seal(
+            self._facts,
+            archive,
+            omitted=planned.omitted,
+            compressed_crc32=compressed_crc32,
+            key=self._key,
+            limits=self._limits,
+        )
+        return tarformat.last_member(sidecar.MEMBER_NAME, seal)
 
 
 class _Blocks:
