@@ -162,6 +162,15 @@ Terminate(c) ==
        \/ unanswered' = [d \in Clients |-> IF d = c THEN "terminate" ELSE Nobody]
     /\ UNCHANGED <<twin, minted, expects>>
 
+\* Not everything could be wiped.  On an unbound VM there is nothing of anybody's.
+CannotTerminate(c) ==
+    /\ Asks(c, "terminate")
+    /\ vm' = IF "torn" \notin DOMAIN RowOf("terminate", vm.state).ends
+             THEN [vm EXCEPT !.state = After("terminate", @, "undone")]
+             ELSE [vm EXCEPT !.state = After("terminate", @, "torn"), !.holds = {},
+                             !.files = "half", !.filesOf = vm.incarnation, !.note = "ended"]
+    /\ UNCHANGED <<twin, minted, expects, unanswered>>
+
 Begin(c, op) ==
     /\ Asks(c, op)
     /\ RowOf(op, vm.state).during /= "none"
@@ -240,7 +249,8 @@ Next ==
     \/ Clone \/ BindTwin \/ VmLost \/ VolumeLost \/ Die \/ Restart
     \/ vm.alive /\ \E h \in vm.holds : GoesOn(h)
     \/ \E c \in Clients :
-        \/ Bind(c) \/ Mismatch(c) \/ AlreadyDone(c) \/ Refused(c) \/ Terminate(c)
+        \/ Bind(c) \/ Mismatch(c) \/ AlreadyDone(c) \/ Refused(c)
+        \/ Terminate(c) \/ CannotTerminate(c)
         \/ \E op \in Operations \ {"bind", "terminate"} : Begin(c, op)
 
 Spec == Init /\ [][Next]_vars

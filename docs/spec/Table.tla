@@ -31,7 +31,10 @@ Rows == <<
      states |-> {"dirty", "fresh", "ready"},
      ends |-> [done |-> "fresh", undone |-> "origin", wiped |-> "fresh", torn |-> "dirty", died |-> "fresh"]],
     [operation |-> "terminate", during |-> "none",
-     states |-> {"checkpointing", "dirty", "editing", "executing", "fresh", "provisioning", "ready", "restoring", "terminal", "unbound"},
-     ends |-> [done |-> "terminated", torn |-> "dirty"]]
+     states |-> {"checkpointing", "dirty", "editing", "executing", "fresh", "provisioning", "ready", "restoring", "terminal"},
+     ends |-> [done |-> "terminated", torn |-> "dirty"]],
+    [operation |-> "terminate", during |-> "none",
+     states |-> {"unbound"},
+     ends |-> [done |-> "terminated", undone |-> "unbound"]]
 >>
 =============================================================================

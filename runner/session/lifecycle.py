@@ -159,12 +159,19 @@ TABLE: tuple[Row, ...] = (
             End.DIED: State.FRESH,
         },
     ),
-    # Whoever holds the session is ended first, so no state is too busy for it.
+    # Whoever holds the session is ended first, so no state is too busy for it. TORN: not everything
+    # could be wiped. On an unbound VM there is nothing of anybody's that a wipe could leave half.
     _row(
         Operation.TERMINATE,
-        set(State) - {State.TERMINATED},
+        set(State) - {State.TERMINATED, State.UNBOUND},
         None,
         {End.DONE: State.TERMINATED, End.TORN: State.DIRTY},
+    ),
+    _row(
+        Operation.TERMINATE,
+        {State.UNBOUND},
+        None,
+        {End.DONE: State.TERMINATED, End.UNDONE: State.UNBOUND},
     ),
 )
 

@@ -46,6 +46,8 @@ class Guards:
     expect: bool = True
     #: A terminated VM is wiped.
     wipe_terminated: bool = True
+    #: A VM that is to be terminated and cannot be wiped is noted as dirty.
+    note_terminating: bool = True
 
 
 def advance(world: World, hold: Hold, guards: Guards) -> Iterator[Named]:

@@ -76,6 +76,7 @@ def _ask(world: World, client: int, guards: Guards) -> Iterator[Named]:
                 "TerminateUnanswered",
                 moved(_terminated(world, guards), client, Client(asking.expects, operation)),
             )
+            yield "CannotTerminate", _not_terminated(world, guards)
         elif row.during is not None:
             hold = Hold(client, operation, vm.state, asking.expects)
             begun = vm._replace(state=row.during, holds=(*vm.holds, hold))
@@ -106,6 +107,19 @@ def _terminated(world: World, guards: Guards) -> World:
     state = lifecycle.after(row, vm.state, End.DONE)
     over = vm._replace(state=state, holds=(), incarnation=NONE, terminated=True, failed=False)
     return _nobody_waits(world)._replace(vm=over)
+
+
+def _not_terminated(world: World, guards: Guards) -> World:
+    """Nothing holds the session any more, and not everything that it had could be wiped."""
+    vm = world.vm
+    row = lifecycle.find(vm.state, Operation.TERMINATE)
+    assert row is not None
+    if End.TORN not in row.ends:
+        return world._replace(vm=vm._replace(state=lifecycle.after(row, vm.state, End.UNDONE)))
+    note = Note.ENDED if guards.note_terminating else vm.note
+    half = vm._replace(files=Files.HALF, files_of=vm.incarnation, note=note, holds=())
+    state = lifecycle.after(row, vm.state, End.TORN)
+    return world._replace(vm=half._replace(state=state))
 
 
 def _platform(world: World, guards: Guards) -> Iterator[Named]:

@@ -52,6 +52,7 @@ class Note(StrEnum):
     PLACING = "priming"
     RESTORING = "restoring"
     MISSING = "workspace_missing"
+    ENDED = "terminated"
 
 
 class Step(StrEnum):

@@ -31,6 +31,8 @@ def forbidding(operation: Operation, state: State) -> Table:
 def ending(operation: Operation, end: End, state: State) -> Table:
     """The table in which `end` of `operation` leads to `state`."""
     return tuple(
-        replace(row, ends=row.ends | {end: state}) if row.operation is operation else row
+        replace(row, ends=row.ends | {end: state})
+        if row.operation is operation and end in row.ends
+        else row
         for row in TABLE
     )
