@@ -12,6 +12,7 @@ from runner.api import (
     boot,
     checkpoint,
     execute,
+    file_edits,
     files,
     health,
     hooks,
@@ -69,6 +70,8 @@ ROUTES: tuple[Route, ...] = (
     # Reading files waits for no lock: a listing is a look, and looks are no-follow.
     Route("GET", "/session/files", files.list_files),
     Route("GET", "/session/files/{path:.+}", files.download),
+    Route("PUT", "/session/files/{path:.+}", file_edits.put, operation=Operation.EDIT),
+    Route("DELETE", "/session/files/{path:.+}", file_edits.delete, operation=Operation.EDIT),
     Route("GET", "/runtimes", runtimes.get),
     # The platform speaks to these from its own side of the proxy.
     Route("POST", f"{hooks.PREFIX}/ready", hooks.ready),

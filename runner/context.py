@@ -10,6 +10,7 @@ from image.runtimes import Runtime
 from runner.execution.boot import Boots
 from runner.execution.executions import Executions
 from runner.execution.executor import Executor
+from runner.fileserver.client import FileServer
 from runner.health import Readiness
 from runner.inputs.cache import InputCache
 from runner.metrics import Metrics
@@ -36,6 +37,7 @@ class Runner:
     machine: Machine
     boots: Boots
     inputs: InputCache
+    file_server: FileServer | None
 
     @property
     def provision(self) -> Provision:

@@ -12,6 +12,7 @@
     ├── SessionUnbound             409 session_unbound
     ├── InputUnavailable           409 input_unavailable
     ├── IncarnationMismatch        412 incarnation_mismatch
+    ├── PreconditionFailed         412 precondition_failed
     ├── TooLarge
     │   ├── BodyTooLarge           413 body_too_large
     │   └── CheckpointTooLarge     413 checkpoint_too_large
@@ -163,6 +164,13 @@ class IncarnationMismatch(RunnerError):
     """The workspace is of another incarnation than the one expected."""
 
     code = "incarnation_mismatch"
+    status = 412
+
+
+class PreconditionFailed(RunnerError):
+    """The file is not what If-Match or If-None-Match says."""
+
+    code = "precondition_failed"
     status = 412
 
 

@@ -149,6 +149,7 @@ async def _wire(settings: Settings, data: DataRoot, host: JailHost) -> Runner:
         inputs=inputs,
         readiness=readiness,
         metrics=metrics,
+        file_server=file_server,
         machine=Machine(host=host, data=data, session=session, readiness=readiness),
     )
 
@@ -193,6 +194,8 @@ async def _stop(
             await host.aclose()
             # The requests under way have `stop_timeout` to end; then they are cancelled.
             await web_runner.cleanup()
+            if runner.file_server is not None:
+                await runner.file_server.aclose()
     except TimeoutError:
         log.error("could not stop in time", extra={"seconds": 2 * stop_timeout})
         return None

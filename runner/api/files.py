@@ -15,21 +15,28 @@ from runner.api import headers
 from runner.api.conditional import matches
 from runner.api.responses import json_response
 from runner.context import RUNNER, Runner
-from runner.errors import NotFound, RangeNotSatisfiable
+from runner.errors import BadRequest, NotFound, RangeNotSatisfiable
 from runner.finish import finish
 from runner.wire import FileInfo, FileList
-from runner.workspace.fingerprint import Fingerprint
+from runner.workspace.editing import entity_tag
+from runner.workspace.fingerprint import ChangedWhileReadError, hash_file
 from runner.workspace.paths import SafePath
-from runner.workspace.tree import Kind, TooManyEntriesError, Tree
+from runner.workspace.tree import Entry, Kind, TooManyEntriesError, Tree
 
 LISTED_MAX = 20_000
+#: Of one listing with hashes.
+LIST_HASH_BYTES = 4 << 30
 CHUNK = 256 << 10
 
 
 async def list_files(request: web.Request) -> web.Response:
-    """Every regular file that has a name JSON can carry, sorted; the session's only."""
+    """Every regular file that has a name JSON can carry, sorted; `?sha256=1` hashes them too."""
     runner = _authorized(request)
-    return json_response(await asyncio.to_thread(_list, runner))
+    hashed = request.query.get("sha256", "0")
+    if hashed not in ("0", "1"):
+        raise BadRequest("it is 0 or 1", field="sha256")
+    listed = asyncio.to_thread(_list, runner, hash_bytes=LIST_HASH_BYTES if hashed == "1" else -1)
+    return json_response(await finish(listed))
 
 
 async def download(request: web.Request) -> web.StreamResponse:
@@ -60,7 +67,8 @@ def _workspace(runner: Runner) -> Tree:
         raise NotFound("the session has no files yet") from None
 
 
-def _list(runner: Runner) -> FileList:
+def _list(runner: Runner, *, hash_bytes: int) -> FileList:
+    """`hash_bytes`: of files that may be read for their hashes; below 0: none is."""
     listed: list[FileInfo] = []
     truncated = False
     with _workspace(runner) as tree:
@@ -72,17 +80,36 @@ def _list(runner: Runner) -> FileList:
                     path = b"/".join(entry.parts).decode("utf-8")
                 except UnicodeDecodeError:
                     continue
+                sha256 = None
+                if entry.stat.st_size <= hash_bytes:
+                    sha256 = _hash(entry)
+                    hash_bytes -= entry.stat.st_size
                 listed.append(
                     FileInfo(
                         path=path,
                         size=entry.stat.st_size,
                         mode=stat.S_IMODE(entry.stat.st_mode),
                         mtime=entry.stat.st_mtime_ns,
+                        sha256=sha256,
                     )
                 )
         except TooManyEntriesError:
             truncated = True
     return FileList(files=listed, truncated=truncated)
+
+
+def _hash(entry: Entry) -> str | None:
+    """Read anew: a program may be running, and then a remembered hash proves nothing."""
+    try:
+        fd = entry.open()
+    except OSError:
+        return None
+    try:
+        return hash_file(fd).sha256
+    except (OSError, ChangedWhileReadError):
+        return None
+    finally:
+        os.close(fd)
 
 
 @dataclass(frozen=True, slots=True)
@@ -102,8 +129,7 @@ def _open(runner: Runner, path: SafePath) -> Opened:
             # Not there, a link, a directory, a fifo: for a download it is all the same.
             raise NotFound("there is no regular file of that name") from None
     status = os.fstat(fd)
-    found = Fingerprint.of(status)
-    return Opened(fd, status.st_size, f'"{found.ino:x}-{found.ctime_ns:x}-{found.size:x}"')
+    return Opened(fd, status.st_size, entity_tag(status))
 
 
 async def _send(request: web.Request, opened: Opened, path: SafePath) -> web.StreamResponse:

@@ -8,7 +8,14 @@ from typing import TypeVar
 import msgspec
 from aiohttp import web
 
-from runner.errors import BadRequest, BodyTooLarge, InvalidSessionId, UnsupportedMediaType
+from runner.context import RUNNER
+from runner.errors import (
+    BadRequest,
+    BodyTooLarge,
+    InvalidSessionId,
+    SessionUnbound,
+    UnsupportedMediaType,
+)
 from runner.execution.idempotency import KEY
 from runner.settings import sidecar_key
 
@@ -29,7 +36,12 @@ T = TypeVar("T")
 
 
 def session_id(request: web.Request) -> str | None:
-    """The session that the request opts into, or None. Raises `InvalidSessionId`."""
+    """The session that the request opts into, or None. Raises `InvalidSessionId`.
+
+    A deployment that has no sessions does not look at the header.
+    """
+    if not request.app[RUNNER].settings.sessions:
+        return None
     values = request.headers.getall(SESSION, [])
     if not values:
         return None
@@ -42,6 +54,8 @@ def session_id(request: web.Request) -> str | None:
 
 def required_session_id(request: web.Request) -> str:
     """For routes that are about a session."""
+    if not request.app[RUNNER].settings.sessions:
+        raise SessionUnbound("this runner has no sessions")
     named = session_id(request)
     if named is None:
         raise InvalidSessionId("this route needs it", field=SESSION, reason="missing")

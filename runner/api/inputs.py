@@ -7,7 +7,7 @@ import re
 
 from aiohttp import web
 
-from runner.api import headers
+from runner.api import bodies, headers
 from runner.api.middleware import EVENT
 from runner.api.responses import json_response
 from runner.api.restore import MEDIA_TYPES
@@ -18,12 +18,10 @@ from runner.inputs.push import Push
 from runner.wire import InputReference, Probed, ProbeRequest, Pushed
 
 EXPANDED_BYTES = "X-CodeAPI-Input-Expanded-Bytes"
-#: Seconds in which at least one byte of a push has to come, and all of it.
-IDLE_TIMEOUT = 30.0
+#: Seconds in which all of a push has to come.
 TOTAL_TIMEOUT = 600.0
 #: Each has a thread and its bytes in staging.
 PUSHES_AT_ONCE = 16
-READ_BYTES = 256 << 10
 
 _COUNT = re.compile(r"0|[1-9][0-9]{0,15}")
 _UNDER_WAY: web.AppKey[asyncio.Semaphore] = web.AppKey("pushes", asyncio.Semaphore)
@@ -55,12 +53,8 @@ async def push(request: web.Request) -> web.Response:
     if under_way.locked():
         raise Overloaded("many pushes are under way", retry_after=1)
     async with under_way, Push(runner.inputs, runner.data.staging, declared=declared) as pushed:
-        try:
-            async with asyncio.timeout(TOTAL_TIMEOUT):
-                while chunk := await _read(request):
-                    await pushed.feed(chunk)
-        except TimeoutError:
-            raise BadRequest("the body took too long", reason="stalled") from None
+        async for chunk in bodies.chunks(request, total_timeout=TOTAL_TIMEOUT):
+            await pushed.feed(chunk)
         stored = await pushed.finish()
     request[EVENT]["stored"] = stored
     return json_response(Pushed(stored=stored))
@@ -73,14 +67,3 @@ def _declared(request: web.Request) -> int | None:
     if not _COUNT.fullmatch(value):
         raise BadRequest("it is a number of bytes", field=EXPANDED_BYTES)
     return int(value)
-
-
-async def _read(request: web.Request) -> bytes:
-    """The next bytes of the body, empty at its end."""
-    try:
-        async with asyncio.timeout(IDLE_TIMEOUT):
-            return await request.content.read(READ_BYTES)
-    except TimeoutError:
-        raise BadRequest("the body stopped coming", reason="stalled") from None
-    except web.RequestPayloadError:
-        raise BadRequest("the body is cut", reason="truncated") from None

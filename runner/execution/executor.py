@@ -103,13 +103,15 @@ class Executor:
             self._conclude(self._missing(), space, stage="run")
         self._metrics.executing(+1)
         try:
-            await self._intake.prime(plan, space)
+            if not await execution.transfer(self._intake.prime(plan, space)):
+                return self.cancelled(plan)
             compiled, ran = await self._stages(plan, execution, space)
             if ran.verdict.kind is Kind.CANCELLED:
                 # Who ended it does not wait for what it made; in a session that comes next time.
                 delivery = NOTHING_WALKED
             else:
-                delivery = await self._outbox.deliver(plan, space)
+                delivered = await execution.transfer(self._outbox.deliver(plan, space))
+                delivery = delivered or NOTHING_WALKED
         finally:
             self._metrics.executing(-1)
         return _executed(plan, compiled, ran, delivery)

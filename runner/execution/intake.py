@@ -18,15 +18,15 @@ class Intake:
     def __init__(self, resolver: Resolver) -> None:
         self._resolver = resolver
 
-    async def prime(self, plan: Plan, space: Space) -> None:
-        """All of the request's files are in place, or an error says why and nothing has changed.
+    async def prime(self, plan: Plan, space: Space) -> bool:
+        """True: all of the request's files are in place. Or an error, and nothing has changed.
 
         When the disk is full it is tried once more without what the cache of inputs can spare.
         """
         inline = tuple(Input(file.path, Inline(file.content)) for file in plan.inline)
-        if await self._prime(plan, space, inline, last=False):
-            return
-        await self._prime(plan, space, inline, last=True)
+        return await self._prime(plan, space, inline, last=False) or await self._prime(
+            plan, space, inline, last=True
+        )
 
     async def _prime(
         self, plan: Plan, space: Space, inline: tuple[Input, ...], *, last: bool

@@ -10,7 +10,7 @@ import logging
 from collections.abc import Awaitable, Callable, Coroutine, Mapping
 from dataclasses import dataclass
 from enum import Enum, auto
-from typing import Any
+from typing import Any, TypeVar
 
 from jail.facts import Ending, Facts
 from jail.process import Jail
@@ -20,6 +20,8 @@ from runner.execution.request import Plan, new_id
 from runner.execution.transcript import Transcript
 
 log = logging.getLogger(__name__)
+
+T = TypeVar("T")
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,6 +80,7 @@ class Execution:
         self.delivered = False
         self._phase = _Phase.NEW
         self._jail: Jail | None = None
+        self._transfer: asyncio.Future[Any] | None = None
         self._task: asyncio.Task[Finished] | None = None
 
     # For its owner
@@ -124,6 +127,22 @@ class Execution:
         finally:
             self._jail = None
 
+    async def transfer(self, work: Coroutine[Any, Any, T]) -> T | None:
+        """Waits for others than a jail: for inputs or for outputs. None if cancelled meanwhile."""
+        transfer: asyncio.Future[T] = asyncio.ensure_future(work)
+        self._transfer = transfer
+        try:
+            if self.cancelled:
+                transfer.cancel()
+            return await transfer
+        except asyncio.CancelledError:
+            if not self.cancelled or not transfer.cancelled():
+                transfer.cancel()
+                raise
+            return None
+        finally:
+            self._transfer = None
+
     # For who waits for it
 
     @property
@@ -156,6 +175,8 @@ class Execution:
         self.cancelled = True
         if self._jail is not None:
             self._jail.end(Ending.CANCELLED)
+        elif self._transfer is not None:
+            self._transfer.cancel()
         elif self._phase is _Phase.WAITING and self._task is not None:
             self._task.cancel()
 

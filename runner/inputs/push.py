@@ -6,7 +6,6 @@ A push has a thread of its own, fed over a bounded hand-over: one that stalls ho
 from __future__ import annotations
 
 import asyncio
-import errno
 import hashlib
 import logging
 import os
@@ -25,13 +24,13 @@ from runner.errors import (
     BodyTooLarge,
     CheckpointRefused,
     CheckpointTooLarge,
-    InsufficientStorage,
     Internal,
 )
 from runner.finish import finish
 from runner.inputs.cache import Arrival, InputCache
 from runner.inputs.ustar import FlatReader, Member, refuse
 from runner.workspace.descent import Parts
+from runner.workspace.full import full_disk_is_told, is_full
 from runner.workspace.tree import Tree
 
 log = logging.getLogger(__name__)
@@ -41,7 +40,6 @@ PAIRS_MAX = 256
 _JSON_BYTES_MAX = 4096
 #: Blocks of a body that may wait for the disk.
 _AHEAD = 4
-_FULL = (errno.ENOSPC, errno.EDQUOT)
 _MEMBER = re.compile(rb"([0-9a-f]{64})(\.json)?")
 
 
@@ -109,23 +107,23 @@ class Push:
 
     def _run(self) -> int:
         try:
-            self._staging.make_dir(self._root, uid=0, gid=0, mode=0o700).close()
-            arrivals = unpack(
-                self._incoming,
-                self._staging,
-                self._root,
-                declared=self._declared,
-                max_bytes=self._cache.max_bytes,
-                make_room=self._cache.evict,
-            )
-            self._cache.store(self._staging, arrivals)
-            return len(arrivals)
-        except OSError as error:
-            if error.errno in _FULL:
-                raise InsufficientStorage("the inputs do not fit") from error
-            raise
+            with full_disk_is_told("the inputs do not fit"):
+                return self._store()
         finally:
             self._incoming.abandon()
+
+    def _store(self) -> int:
+        self._staging.make_dir(self._root, uid=0, gid=0, mode=0o700).close()
+        arrivals = unpack(
+            self._incoming,
+            self._staging,
+            self._root,
+            declared=self._declared,
+            max_bytes=self._cache.max_bytes,
+            make_room=self._cache.evict,
+        )
+        self._cache.store(self._staging, arrivals)
+        return len(arrivals)
 
     def _clear(self) -> None:
         try:
@@ -250,7 +248,7 @@ class _Room:
 
     def retry(self, error: OSError, needed_bytes: int) -> None:
         """Returns if the same write is worth another try."""
-        if error.errno not in _FULL or self._asked or not self._make_room(needed_bytes):
+        if not is_full(error) or self._asked or not self._make_room(needed_bytes):
             raise error
         self._asked = True
 

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import errno
 import hashlib
 import os
 import secrets
@@ -22,6 +21,7 @@ from runner.finish import finish
 from runner.inputs.cache import InputCache, Pinned
 from runner.inputs.keys import cache_key
 from runner.workspace.descent import Parts
+from runner.workspace.full import full_disk_is_told
 from runner.workspace.priming import Input, Source, Staged, Stored
 from runner.workspace.tree import Tree, write_all
 
@@ -29,7 +29,7 @@ NOT_DELIVERED = "not_delivered"
 DOWNLOADS_AT_ONCE = 8
 #: All downloads of a request together, in seconds: a server that drips holds no session for good.
 DOWNLOADS_TIMEOUT = 300.0
-_FULL = (errno.ENOSPC, errno.EDQUOT)
+_NO_FIT = "the inputs do not fit"
 
 #: Storage session and id: what names an object on the file server.
 _Object = tuple[str, str]
@@ -80,7 +80,7 @@ class Resolver:
             if keys:
                 await finish(asyncio.to_thread(self._pin, set(keys.values()), pinned))
             absent = [file for file in files if keys[file] not in pinned]
-            fetched = await self._fetch(absent, root, grant) if absent else {}
+            fetched = await self._fetch_all(absent, root, grant) if absent else {}
             moved = _single_use(absent)
             yield tuple(
                 self._input(file, pinned.get(keys[file]), fetched.get(_object(file)), moved)
@@ -120,6 +120,18 @@ class Resolver:
                 source = Stored(self._staging, fetched.parts, fetched.sha256, fetched.size)
         return Input(file.path, source, read_only, file.id, file.storage_session_id)
 
+    async def _fetch_all(
+        self, files: Sequence[ReferencedFile], root: Parts, grant: str | None
+    ) -> dict[_Object, _Fetched]:
+        """Once more when the disk was full and the cache could spare something."""
+        try:
+            return await self._fetch(files, root, grant)
+        except InsufficientStorage:
+            if not await self.make_room():
+                raise
+            await finish(asyncio.to_thread(self._staging.remove, root))
+            return await self._fetch(files, root, grant)
+
     async def _fetch(
         self, files: Sequence[ReferencedFile], root: Parts, grant: str | None
     ) -> dict[_Object, _Fetched]:
@@ -150,28 +162,22 @@ class Resolver:
         return fetched
 
     def _make_root(self, root: Parts) -> None:
-        try:
+        with full_disk_is_told(_NO_FIT):
             self._staging.make_dir(root, uid=0, gid=0, mode=0o700).close()
-        except OSError as error:
-            raise _refusal(error) from error
 
     async def _fetch_one(
         self, server: FileServer, file: ReferencedFile, parts: Parts, grant: str | None
     ) -> _Fetched:
         name = ObjectName(file.storage_session_id, file.id, grant)
-        try:
+        with full_disk_is_told(_NO_FIT):
             fd = await finish(asyncio.to_thread(self._staging.create, parts))
-        except OSError as error:
-            raise _refusal(error) from error
-        spool = _Spool(fd)
-        try:
-            read_only = await server.download(name, spool.take, max_bytes=self._file_max_bytes)
-        except TransferFailed as failed:
-            raise _unavailable(file, failed.failure.value, retryable=failed.retryable) from None
-        except OSError as error:
-            raise _refusal(error) from error
-        finally:
-            os.close(fd)
+            spool = _Spool(fd)
+            try:
+                read_only = await server.download(name, spool.take, max_bytes=self._file_max_bytes)
+            except TransferFailed as failed:
+                raise _unavailable(file, failed.failure.value, retryable=failed.retryable) from None
+            finally:
+                os.close(fd)
         return _Fetched(parts, spool.sha256, spool.size, read_only)
 
 
@@ -221,9 +227,3 @@ def _unavailable(file: ReferencedFile, reason: str, *, retryable: bool) -> Input
     return InputUnavailable(
         f"{str(file.path)!a}", field=str(file.path), reason=reason, retryable=retryable
     )
-
-
-def _refusal(error: OSError) -> RunnerError | OSError:
-    if error.errno in _FULL:
-        return InsufficientStorage("the inputs do not fit")
-    return error

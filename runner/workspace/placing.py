@@ -11,7 +11,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 
-from runner.errors import InputUnavailable, InsufficientStorage
+from runner.errors import InputUnavailable
 from runner.workspace import syscalls
 from runner.workspace.descent import NotRegularError, Parts
 from runner.workspace.fingerprint import (
@@ -20,6 +20,7 @@ from runner.workspace.fingerprint import (
     HashCache,
     hash_file,
 )
+from runner.workspace.full import full_disk_is_told
 from runner.workspace.paths import SafePath
 from runner.workspace.priming import (
     READ_ONLY_MODE,
@@ -36,9 +37,9 @@ from runner.workspace.priming import (
 )
 from runner.workspace.tree import Tree, write_all
 
-_FULL = (errno.ENOSPC, errno.EDQUOT)
 _CANNOT_CLONE = (errno.EOPNOTSUPP, errno.EXDEV, errno.EINVAL, errno.ENOTTY)
 _COPY_BYTES = 1 << 20
+_NO_FIT = "the inputs do not fit"
 _RESERVE = b"reserve"
 
 
@@ -118,7 +119,7 @@ def stage(staging: Tree, steps: Sequence[Step], *, uid: int, gid: int) -> Stagin
     root = (b"prime-" + secrets.token_hex(8).encode(),)
     ready: list[tuple[Step, Parts]] = []
     kept: list[Step] = []
-    with _full_disk_is_told():
+    with full_disk_is_told(_NO_FIT):
         staging.make_dir(root, uid=0, gid=0, mode=0o700).close()
         try:
             _reserve(staging, root, steps)
@@ -207,7 +208,7 @@ def place(
     Whatever stands at a destination, or as a link or file where a parent directory should be, is
     removed, never followed.
     """
-    with _full_disk_is_told():
+    with full_disk_is_told(_NO_FIT):
         staging.tree.remove((*staging.root, _RESERVE))
         for step, staged in staging.ready:
             path = step.input.path
@@ -220,16 +221,6 @@ def place(
         written=tuple(sorted(str(step.input.path) for step in done)),
         kept=tuple(sorted(str(step.input.path) for step in staging.kept)),
     )
-
-
-@contextmanager
-def _full_disk_is_told() -> Iterator[None]:
-    try:
-        yield
-    except OSError as error:
-        if error.errno in _FULL:
-            raise InsufficientStorage("the inputs do not fit") from error
-        raise
 
 
 def _gone(wanted: Input) -> InputUnavailable:
