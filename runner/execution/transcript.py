@@ -186,10 +186,13 @@ class Capture:
         self._decoders = {name: decoder("replace") for name in ("stdout", "stderr")}
         self._seen: dict[StreamName, int] = {"stdout": 0, "stderr": 0}
         self._released = asyncio.Event()
+        self._started = False
 
     def started(self) -> None:
-        """The command has been exec'd."""
-        self._transcript.append("started", self._stage, "")
+        """The command has been exec'd. What it prints can be here before anybody says so."""
+        if not self._started:
+            self._started = True
+            self._transcript.append("started", self._stage, "")
 
     async def __call__(self, stream: StreamName, data: bytes) -> None:
         """Takes bytes as they come; returns when the readers are ready for more."""
@@ -211,6 +214,8 @@ class Capture:
         self._take(stream, kept[self._seen[stream] :], final=True)
 
     def _take(self, stream: StreamName, data: bytes, *, final: bool = False) -> None:
+        if data:
+            self.started()
         self._seen[stream] += len(data)
         text = self._decoders[stream].decode(data, final)
         self._transcript.append(stream, self._stage, text)

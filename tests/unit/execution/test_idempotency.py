@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import msgspec
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from runner.execution.idempotency import ENTRY_BYTES, KEY, Key, Remembered, digest
@@ -70,6 +70,7 @@ def test_the_newest_is_kept_however_large_it_is() -> None:
     assert remembered.get(Key(None, "b")) == "b" and len(remembered) == 1
 
 
+@settings(deadline=None)
 @given(st.lists(st.tuples(st.integers(0, 9), st.integers(0, 50_000))))
 def test_the_budget_holds_whatever_comes(puts: list[tuple[int, int]]) -> None:
     budget = 100_000
