@@ -25,7 +25,10 @@ _NOTHING: dict[str, list[str]] = {"processes": [], "cgroups": [], "jobs": [], "s
 
 
 def processes_of(uid: int) -> list[str]:
-    """`pid state command line` of every process of a UID, zombies and stopped ones too."""
+    """`pid state command line` of every process of a UID, zombies and stopped ones too.
+
+    But for a zombie of init's: a killed daemon's orphan, which is dead and for init to reap.
+    """
     found = []
     for entry in os.scandir("/proc"):
         if not entry.name.isdigit():
@@ -34,6 +37,8 @@ def processes_of(uid: int) -> list[str]:
             status = Path(entry.path, "status").read_text("utf-8", "replace")
             if f"\nUid:\t{uid}\t" in status:
                 state = status.partition("\nState:\t")[2][:1]
+                if state == "Z" and "\nPPid:\t1\n" in status:
+                    continue
                 found.append(f"{entry.name} {state} {Path(entry.path, 'cmdline').read_text()}")
     return found
 
