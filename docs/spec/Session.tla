@@ -287,7 +287,7 @@ Repeatable ==
 
 ClonesDiffer == twin > None => twin /= vm.incarnation
 
-\* What runner.session.session.adopted_state makes of the record; our checker asks the real one.
+\* What runner.session.adoption.adopted_state makes of the record; our checker asks the real one.
 AdoptedFromRecord ==
     CASE vm.terminated                              -> "terminated"
       [] vm.incarnation = None /\ ~vm.terminated    -> "unbound"

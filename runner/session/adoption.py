@@ -11,7 +11,7 @@ from dataclasses import replace
 
 from runner.session.lifecycle import State
 from runner.session.record import Dirty, Record, RecordUnreadable, Store
-from runner.session.session import Session, adopted_state
+from runner.session.session import Session
 from runner.workspace.dataroot import DataRoot
 
 log = logging.getLogger(__name__)
@@ -62,3 +62,14 @@ def _wipe(data: DataRoot, store: Store, record: Record) -> Record:
         return replace(record, dirty=Dirty.RESTORING)
     log.warning("an unfinished restore was wiped")
     return emptied
+
+
+def adopted_state(record: Record | None, *, workspace_present: bool) -> State:
+    """The state in which a daemon that starts on this disk finds the session. Pure."""
+    if record is None:
+        return State.UNBOUND
+    if record.terminated:
+        return State.TERMINATED
+    if record.dirty is not None or (record.provisioned and not workspace_present):
+        return State.DIRTY
+    return State.READY if record.provisioned == record.incarnation else State.FRESH

@@ -8,17 +8,24 @@ from dataclasses import replace
 from runner.session.ledger import Ledger
 from runner.session.lifecycle import End, Row, State
 from runner.session.record import Dirty, Record
+from runner.workspace.full import full_disk_is_told
 from runner.workspace.priming import Primed
+
+_NO_NOTE = "there is no room to note what is done to the workspace"
 
 
 class Hold:
     """One operation's hold of the session. Says how it ended by what was called last."""
 
-    def __init__(self, ledger: Ledger, row: Row, origin: State) -> None:
+    def __init__(
+        self, ledger: Ledger, row: Row, origin: State, *, is_shared: bool = False
+    ) -> None:
         self._ledger = ledger
         self.row = row
         self.origin = origin
         self.end = End.UNDONE
+        #: A guest, such as a terminal, is in the workspace too: files change under the operation.
+        self.is_shared = is_shared
         #: The workspace is another tree, whole, and the record says so.
         self.is_replaced = False
 
@@ -29,7 +36,8 @@ class Hold:
 
     def tearing(self, reason: Dirty) -> None:
         """From here to `whole` or `wiped` the workspace may be half-changed: noted before it is."""
-        self._ledger.write(replace(self.record, dirty=reason))
+        with full_disk_is_told(_NO_NOTE):
+            self._ledger.amend(lambda record: replace(record, dirty=reason))
         self.end = End.TORN
 
     def whole(
@@ -40,38 +48,32 @@ class Hold:
         durable: bool = False,
     ) -> None:
         """The half-change is over, with this metadata. The operation itself may yet fail."""
-        record = self.record
-        self._ledger.write(
-            replace(
+
+        def mended(record: Record) -> Record:
+            return replace(
                 record,
                 dirty=None,
                 primed=record.primed if primed is None else dict(primed),
                 surfaced=record.surfaced if surfaced is None else dict(surfaced),
-            ),
-            durable=durable,
-        )
+            )
+
+        with full_disk_is_told(_NO_NOTE):
+            self._ledger.amend(mended, durable=durable)
         self.end = End.UNDONE
 
     def replaced(self, *, primed: Mapping[str, Primed], surfaced: Mapping[str, str]) -> None:
         """The workspace is another tree now, whole; nothing vouches for its provisioning yet."""
-        self._ledger.write(
-            replace(
-                self.record,
-                provisioned=None,
-                dirty=None,
-                primed=dict(primed),
-                surfaced=dict(surfaced),
-            ),
+        self._ledger.amend(
+            lambda record: replace(record.emptied(), primed=dict(primed), surfaced=dict(surfaced)),
             durable=True,
+            new_tree=True,
         )
-        self._ledger.epoch += 1
         self.is_replaced = True
         self.end = End.DONE
 
     def wiped(self) -> None:
         """The workspace and its metadata are empty."""
-        self._ledger.write(self.record.emptied(), durable=True)
-        self._ledger.epoch += 1
+        self._ledger.amend(Record.emptied, durable=True, new_tree=True)
         self.end = End.WIPED
 
     def done(self) -> None:

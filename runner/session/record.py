@@ -4,6 +4,7 @@ One file, replaced whole by rename, so a reader sees the old or the new one. Eve
 is written here and nowhere else.
 
     state/session.json   the record and, beside it, an HMAC-SHA-256 over it
+    state/boot.json      what the last boot's hooks printed (`execution.boot`); for people, unsealed
     state/key            32 random bytes, made once on this disk: seals the record, and the
                          checkpoints of deployments that give no key of their own
 """
@@ -23,6 +24,7 @@ from runner.workspace.priming import Primed
 
 KEY_BYTES = 32
 _RECORD = "session.json"
+_BOOT = "boot.json"
 _KEY = "key"
 _SEALED_SEPARATOR = b"\n"
 
@@ -100,6 +102,22 @@ class Store:
         body = msgspec.json.encode(record)
         self._replace(_RECORD, self._mac(body) + _SEALED_SEPARATOR + body, durable=durable)
 
+    def forget(self) -> None:
+        """Removes the record, which takes no space."""
+        self._remove(_RECORD)
+
+    def save_boot(self, report: bytes) -> None:
+        """Replaces what is kept of the last boot."""
+        self._replace(_BOOT, report, durable=False)
+
+    def load_boot(self) -> bytes | None:
+        """What is kept of the last boot, if anything is."""
+        return self._read(_BOOT)
+
+    def forget_boot(self) -> None:
+        """Removes it."""
+        self._remove(_BOOT)
+
     def _mac(self, body: bytes) -> bytes:
         return hmac.new(self.key, body, hashlib.sha256).hexdigest().encode("ascii")
 
@@ -118,10 +136,13 @@ class Store:
         with os.fdopen(fd, "rb") as file:
             return file.read()
 
+    def _remove(self, name: str) -> None:
+        with contextlib.suppress(FileNotFoundError):
+            os.unlink(name, dir_fd=self._fd)
+
     def _replace(self, name: str, content: bytes, *, durable: bool) -> None:
         scratch = f"{name}.new"
-        with contextlib.suppress(FileNotFoundError):
-            os.unlink(scratch, dir_fd=self._fd)
+        self._remove(scratch)
         flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
         with os.fdopen(os.open(scratch, flags, 0o600, dir_fd=self._fd), "wb") as file:
             file.write(content)

@@ -14,6 +14,7 @@ from dataclasses import replace
 
 from runner.errors import (
     IncarnationMismatch,
+    Internal,
     RunnerError,
     SessionBusy,
     SessionUnbound,
@@ -21,17 +22,23 @@ from runner.errors import (
 )
 from runner.finish import finish
 from runner.session import lifecycle
+from runner.session.ending import end
+from runner.session.guests import Guests
 from runner.session.hold import Hold
 from runner.session.incarnation import mint
 from runner.session.ledger import Ledger
 from runner.session.lifecycle import End, Operation, State
 from runner.session.record import Dirty, Record, Store
+from runner.workspace.full import full_disk_is_told
 
 log = logging.getLogger(__name__)
 
 #: Makes the workspace of a fresh incarnation; idempotent. It may run for the first use of a session
 #: and again after a wipe or a restore.
 Provision = Callable[[], Awaitable[None]]
+
+#: Seconds in which an operation has to end once its jail has, when the VM is terminated.
+ENDING_GRACE = 1.0
 
 
 class Session:
@@ -46,7 +53,11 @@ class Session:
         self._lock = asyncio.Lock()
         self._booting: asyncio.Task[None] | None = None
         self._lock_wait = lock_wait
-        self._terminating = False
+        #: The task of the operation that holds the session.
+        self._holder: asyncio.Task[object] | None = None
+        #: How many requests to terminate are under way.
+        self._terminating = 0
+        self.guests = Guests()
         #: What the platform calls this VM, once it has said so.
         self.vm_id: str | None = None
 
@@ -62,13 +73,17 @@ class Session:
 
     @property
     def incarnation(self) -> str | None:
-        """The incarnation id, once one exists."""
-        return self.ledger.record.incarnation if self.ledger.record else None
+        """The incarnation id, while there is one: what was terminated has none any more."""
+        if self.record is None or self._state is State.TERMINATED:
+            return None
+        return self.record.incarnation or None
 
     def refuse_stranger(self, session_id: str) -> None:
         """Raises if this VM belongs to another session."""
         bound = self.record if self._state is not State.TERMINATED else None
         if bound is not None and bound.session != session_id:
+            if bound.dirty is Dirty.UNREADABLE:
+                raise WorkspaceDirty("whose it is cannot be told", reason=Dirty.UNREADABLE)
             raise WorkspaceDirty("this VM belongs to another session", reason=Dirty.OTHER)
 
     def bind(self, session_id: str) -> None:
@@ -78,7 +93,8 @@ class Session:
         if row is None:
             return
         incarnation = mint(session_id, vm_id=self.vm_id)
-        self.ledger.write(Record(session=session_id, incarnation=incarnation))
+        with full_disk_is_told("there is no room to note whose this VM is"):
+            self.ledger.write(Record(session=session_id, incarnation=incarnation))
         self._state = lifecycle.after(row, self._state, End.DONE)
         log.info("session bound", extra={"incarnation": incarnation})
 
@@ -118,11 +134,14 @@ class Session:
         `SessionBusy`, `WorkspaceDirty` or `IncarnationMismatch`, and then nothing has changed.
         """
         self.expect(expected_incarnation)
+        admitted = self.incarnation
         boots_first = lifecycle.find(State.FRESH, operation) is None
         if boots_first and self._state in (State.FRESH, State.PROVISIONING):
             await self.boot(provision)
         async with self.paused():
             self.expect(expected_incarnation)
+            if self.incarnation != admitted:
+                raise SessionUnbound("the session was terminated meanwhile")
             if boots_first and self._state is State.FRESH:
                 # Wiped while we waited for the lock.
                 await self._boot(provision)
@@ -142,13 +161,35 @@ class Session:
         """Provisions a fresh session; a no-op on a ready one.
 
         Concurrent boots are one: all wait for it, however long it takes, and it goes on when the
-        one that began it is gone.
+        one that began it is gone. One that is provisioned is not waited for, whatever it is doing.
         """
+        if self._is_provisioned:
+            return
         if self._booting is None or self._booting.done():
             self._booting = asyncio.create_task(self._boot_alone(provision), name="boot")
             # Whoever waits takes its failure; with nobody waiting it was logged where it happened.
             self._booting.add_done_callback(lambda task: task.cancelled() or task.exception())
-        await asyncio.shield(self._booting)
+        booting = self._booting
+        try:
+            await asyncio.shield(booting)
+        except asyncio.CancelledError:
+            if booting.cancelled() and not _is_cancelled():
+                raise SessionBusy("the VM is being terminated", retry_after=1) from None
+            raise
+
+    @property
+    def _is_provisioned(self) -> bool:
+        record = self.record
+        in_use = self._state is State.READY or (
+            self._state in lifecycle.HELD and self._state is not State.RESTORING
+        )
+        return in_use and record is not None and record.provisioned == record.incarnation
+
+    async def aclose(self) -> None:
+        """Ends a boot that nobody waits for any more; its jail ends with it."""
+        if self._booting is not None:
+            self._booting.cancel()
+            await asyncio.wait({self._booting})
 
     async def _boot_alone(self, provision: Provision) -> None:
         async with self.paused():
@@ -160,16 +201,22 @@ class Session:
     async def _boot(self, provision: Provision) -> None:
         async with self._move(Operation.BOOT) as hold:
             await provision()
-            self.ledger.write(replace(self.ledger.bound, provisioned=self.ledger.bound.incarnation))
+            with full_disk_is_told("there is no room to note that it is provisioned"):
+                self.ledger.amend(lambda record: replace(record, provisioned=record.incarnation))
             hold.done()
 
     @contextlib.asynccontextmanager
     async def paused(self) -> AsyncIterator[None]:
         """No operation is under way while this is held. Raises `SessionBusy`."""
+        self._refuse_ending()
+        async with self._locked():
+            # Whoever waited while that began is not let in before it.
+            self._refuse_ending()
+            yield
+
+    def _refuse_ending(self) -> None:
         if self._terminating:
             raise SessionBusy("the VM is being terminated", retry_after=1)
-        async with self._locked():
-            yield
 
     async def terminate(
         self, *, end_jails: Callable[[], Awaitable[None]], wipe: Callable[[], None]
@@ -178,35 +225,35 @@ class Session:
 
         `wipe` blocks. When it fails the session is dirty.
         """
-        self._terminating = True
+        self._terminating += 1
+        self.guests.dismiss(IncarnationMismatch("the VM is being terminated"))
         try:
             await end_jails()
+            await self._dislodge()
             async with self._locked():
-                await finish(asyncio.to_thread(self._end, wipe))
+                await finish(self._end(wipe))
         finally:
-            self._terminating = False
+            self._terminating -= 1
 
-    def _end(self, wipe: Callable[[], None]) -> None:
-        row = lifecycle.find(self._state, Operation.TERMINATE)
-        if row is None:
-            return
-        end = End.TORN
+    async def _dislodge(self) -> None:
+        """What holds the session ends with its jail; what has none (a client that sends or reads
+        slowly) is cancelled."""
         try:
-            if self.record is not None:
-                self.ledger.write(replace(self.record, dirty=Dirty.ENDED))
-            wipe()
-            if self.record is not None:
-                self.ledger.write(replace(self.record.emptied(), terminated=True), durable=True)
-            end = End.DONE
-            self.ledger.epoch += 1
-        finally:
-            self._state = lifecycle.after(row, self._state, end)
-            log.info("session ended", extra={"state": self._state.value})
+            async with self._locked(ENDING_GRACE):
+                return
+        except SessionBusy:
+            if self._holder is not None:
+                self._holder.cancel()
+
+    async def _end(self, wipe: Callable[[], None]) -> None:
+        self._state, failure = await asyncio.to_thread(end, self.ledger, self._state, wipe)
+        if failure is not None:
+            raise Internal("not everything could be wiped") from failure
 
     @contextlib.asynccontextmanager
-    async def _locked(self) -> AsyncIterator[None]:
+    async def _locked(self, wait: float | None = None) -> AsyncIterator[None]:
         try:
-            async with asyncio.timeout(self._lock_wait):
+            async with asyncio.timeout(self._lock_wait if wait is None else wait):
                 await self._lock.acquire()
         except TimeoutError:
             raise SessionBusy(
@@ -223,12 +270,14 @@ class Session:
         row = lifecycle.find(origin, operation)
         if row is None:
             raise self._refusal()
-        hold = Hold(self.ledger, row, origin)
+        hold = Hold(self.ledger, row, origin, is_shared=bool(self.guests))
         assert row.during is not None
         self._state = row.during
+        self._holder = asyncio.current_task()
         try:
             yield hold
         finally:
+            self._holder = None
             self._state = lifecycle.after(row, origin, hold.end)
             if self._state is not origin:
                 log.info(
@@ -244,12 +293,6 @@ class Session:
         return WorkspaceDirty("it may be half-changed; restore into it or recycle", reason=reason)
 
 
-def adopted_state(record: Record | None, *, workspace_present: bool) -> State:
-    """The state in which a daemon that starts on this disk finds the session. Pure."""
-    if record is None:
-        return State.UNBOUND
-    if record.terminated:
-        return State.TERMINATED
-    if record.dirty is not None or (record.provisioned and not workspace_present):
-        return State.DIRTY
-    return State.READY if record.provisioned == record.incarnation else State.FRESH
+def _is_cancelled() -> bool:
+    task = asyncio.current_task()
+    return task is not None and task.cancelling() > 0

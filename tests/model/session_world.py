@@ -20,9 +20,9 @@ from functools import cache
 from typing import Any, NamedTuple
 
 from runner.session import lifecycle
+from runner.session.adoption import adopted_state
 from runner.session.lifecycle import Operation, State
 from runner.session.record import Record
-from runner.session.session import adopted_state
 
 CLIENTS = 2
 #: How many incarnations are minted before the story ends.

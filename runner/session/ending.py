@@ -1,0 +1,43 @@
+"""The end of a session: wiped, and noted so that no later daemon can take half of it for whole."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable
+from dataclasses import replace
+
+from runner.session import lifecycle
+from runner.session.ledger import Ledger
+from runner.session.lifecycle import End, Operation, State
+from runner.session.record import Dirty, Record
+
+log = logging.getLogger(__name__)
+
+
+def end(ledger: Ledger, state: State, wipe: Callable[[], None]) -> tuple[State, Exception | None]:
+    """Wipes; the state that this leads to, and what kept it from being done. Blocks.
+
+    Nothing holds the session. What is terminated already is left alone.
+    """
+    row = lifecycle.find(state, Operation.TERMINATE)
+    if row is None:
+        return state, None
+    failure: Exception | None = None
+    ended = End.DONE
+    try:
+        _wipe(ledger, wipe)
+    except Exception as error:
+        failure = error
+        ended = End.TORN if End.TORN in row.ends else End.UNDONE
+    after = lifecycle.after(row, state, ended)
+    log.info("session ended", extra={"state": after.value, "end": ended.value})
+    return after, failure
+
+
+def _wipe(ledger: Ledger, wipe: Callable[[], None]) -> None:
+    if ledger.record is not None:
+        ledger.condemn(Dirty.ENDED)
+    wipe()
+    ledger.forget_boot()
+    ended = ledger.record or Record(session="", incarnation="")
+    ledger.write(replace(ended.emptied(), terminated=True), durable=True)
