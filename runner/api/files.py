@@ -13,9 +13,10 @@ from aiohttp import web
 
 from runner.api import headers
 from runner.api.conditional import matches
+from runner.api.ranges import wanted_bytes
 from runner.api.responses import json_response
 from runner.context import RUNNER, Runner
-from runner.errors import BadRequest, NotFound, RangeNotSatisfiable
+from runner.errors import BadRequest, NotFound
 from runner.finish import finish
 from runner.wire import FileInfo, FileList
 from runner.workspace.editing import entity_tag
@@ -133,10 +134,10 @@ def _open(runner: Runner, path: SafePath) -> Opened:
 
 
 async def _send(request: web.Request, opened: Opened, path: SafePath) -> web.StreamResponse:
-    start, stop = _range(request, opened.size)
-    partial = (start, stop) != (0, opened.size)
+    part = _range(request, opened)
+    start, stop = part or (0, opened.size)
     response = web.StreamResponse(
-        status=HTTPStatus.PARTIAL_CONTENT if partial else HTTPStatus.OK,
+        status=HTTPStatus.PARTIAL_CONTENT if part else HTTPStatus.OK,
         headers={
             # Never rendered by a browser on this origin, whatever the program called it.
             "Content-Type": "application/octet-stream",
@@ -146,7 +147,7 @@ async def _send(request: web.Request, opened: Opened, path: SafePath) -> web.Str
             "ETag": opened.etag,
         },
     )
-    if partial:
+    if part:
         response.headers["Content-Range"] = f"bytes {start}-{stop - 1}/{opened.size}"
     response.content_length = stop - start
     await response.prepare(request)
@@ -164,18 +165,8 @@ async def _send(request: web.Request, opened: Opened, path: SafePath) -> web.Str
     return response
 
 
-def _range(request: web.Request, size: int) -> tuple[int, int]:
-    """The bytes asked for, as a half-open interval; all of them without a usable Range header."""
-    try:
-        wanted = request.http_range
-    except ValueError:
-        return 0, size  # RFC 9110 section 14.2: an invalid Range header is ignored.
-    if wanted.start is None and wanted.stop is None:
-        return 0, size
-    if wanted.start is not None and wanted.start < 0:
-        return max(0, size + wanted.start), size
-    start = wanted.start or 0
-    stop = size if wanted.stop is None else min(wanted.stop, size)
-    if start >= size:
-        raise RangeNotSatisfiable(f"the file has {size} bytes", field="Range")
-    return start, stop
+def _range(request: web.Request, opened: Opened) -> tuple[int, int] | None:
+    """The bytes asked for; None for all of them, also where the file is another by now."""
+    if request.headers.get("If-Range", opened.etag) != opened.etag:
+        return None
+    return wanted_bytes(request.headers.get("Range"), opened.size)

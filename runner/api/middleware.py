@@ -12,7 +12,15 @@ from aiohttp import web
 
 from runner.api import headers
 from runner.context import RUNNER
-from runner.errors import BadRequest, BodyTooLarge, Internal, NotFound, RunnerError, Unauthorized
+from runner.errors import (
+    BadRequest,
+    BodyTooLarge,
+    Internal,
+    NotFound,
+    RangeNotSatisfiable,
+    RunnerError,
+    Unauthorized,
+)
 from runner.execution.request import new_id
 
 log = logging.getLogger("runner.request")
@@ -87,6 +95,8 @@ async def errors(request: web.Request, handler: Handler) -> web.StreamResponse:
         response.headers["Retry-After"] = str(failure.retry_after)
     if failure.status == Unauthorized.status:
         response.headers["WWW-Authenticate"] = "Bearer"
+    if isinstance(failure, RangeNotSatisfiable):
+        response.headers["Content-Range"] = f"bytes */{failure.extra['size']}"
     return response
 
 
