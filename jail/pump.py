@@ -34,19 +34,20 @@ class OutputSink(Protocol):
         """`data` is never empty, and never more than what is kept of the stream."""
 
 
-async def _ready(descriptor: int, *, to_write: bool = False) -> None:
+async def ready(descriptor: int, *, to_write: bool = False) -> None:
+    """Waits until a non-blocking descriptor can be read, or written."""
     loop = asyncio.get_running_loop()
-    ready = loop.create_future()
+    woken = loop.create_future()
 
     def wake() -> None:
-        if not ready.done():
-            ready.set_result(None)
+        if not woken.done():
+            woken.set_result(None)
 
     add = loop.add_writer if to_write else loop.add_reader
     remove = loop.remove_writer if to_write else loop.remove_reader
     add(descriptor, wake)
     try:
-        await ready
+        await woken
     finally:
         remove(descriptor)
 
@@ -57,7 +58,7 @@ async def read_some(descriptor: int) -> bytes:
         try:
             return os.read(descriptor, READ_BYTES)
         except BlockingIOError:
-            await _ready(descriptor)
+            await ready(descriptor)
 
 
 async def feed(descriptor: int, data: bytes) -> None:
@@ -67,7 +68,7 @@ async def feed(descriptor: int, data: bytes) -> None:
         try:
             view = view[os.write(descriptor, view) :]
         except BlockingIOError:
-            await _ready(descriptor, to_write=True)
+            await ready(descriptor, to_write=True)
         except BrokenPipeError:
             # The program does not have to read its input.
             return

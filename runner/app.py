@@ -21,6 +21,7 @@ from runner.api import (
     middleware,
     restore,
     runtimes,
+    terminal,
 )
 from runner.context import RUNNER, Runner
 from runner.session.lifecycle import TABLE, Operation, State
@@ -30,10 +31,12 @@ COMPATIBLE_PREFIX = "/api/v2"
 
 
 class Access(StrEnum):
-    """Who may call: anybody who can connect, or who holds RUNNER_TOKEN (where one is set)."""
+    """Who may call: anybody who can connect, or who holds RUNNER_TOKEN (where one is set), or who
+    holds that or a ticket that was given to somebody who does."""
 
     ANYONE = "anyone"
     TOKEN = "token"  # noqa: S105 - a word of the table
+    TICKET = "ticket"
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,6 +75,9 @@ ROUTES: tuple[Route, ...] = (
     Route("GET", "/session/files/{path:.+}", files.download),
     Route("PUT", "/session/files/{path:.+}", file_edits.put, operation=Operation.EDIT),
     Route("DELETE", "/session/files/{path:.+}", file_edits.delete, operation=Operation.EDIT),
+    # A browser sends no header of ours with an upgrade: a ticket stands for token and session.
+    Route("GET", "/session/terminal", terminal.get, Access.TICKET, operation=Operation.ATTACH),
+    Route("POST", "/session/terminal/ticket", terminal.issue_ticket),
     Route("GET", "/runtimes", runtimes.get),
     # The platform speaks to these from its own side of the proxy.
     Route("POST", f"{hooks.PREFIX}/ready", hooks.ready),
@@ -84,6 +90,15 @@ ROUTES: tuple[Route, ...] = (
 )
 
 
+def _paths(access: Access) -> frozenset[str]:
+    return frozenset(
+        prefix + route.path
+        for route in ROUTES
+        for prefix in ("", COMPATIBLE_PREFIX)
+        if route.access is access
+    )
+
+
 def make_app(runner: Runner) -> web.Application:
     """The application: every route of the table at the root and below the compatible prefix."""
     app = web.Application(
@@ -91,12 +106,8 @@ def make_app(runner: Runner) -> web.Application:
         client_max_size=runner.settings.body_max_bytes,
     )
     app[RUNNER] = runner
-    app[middleware.OPEN_PATHS] = frozenset(
-        prefix + route.path
-        for route in ROUTES
-        for prefix in ("", COMPATIBLE_PREFIX)
-        if route.access is Access.ANYONE
-    )
+    app[middleware.OPEN_PATHS] = _paths(Access.ANYONE)
+    app[middleware.TICKET_PATHS] = _paths(Access.TICKET)
     for route in ROUTES:
         for prefix in ("", COMPATIBLE_PREFIX):
             # HEAD would hold a session and stream a body for nothing: it is not in the table.

@@ -17,6 +17,7 @@ from runner.metrics import Metrics
 from runner.session.checkpointing import Checkpointing
 from runner.session.session import Provision, Session
 from runner.settings import Settings
+from runner.terminal.terminals import Terminals
 from runner.vm.machine import Machine
 from runner.workspace.dataroot import DataRoot
 
@@ -37,6 +38,7 @@ class Runner:
     machine: Machine
     boots: Boots
     inputs: InputCache
+    terminals: Terminals
     file_server: FileServer | None
 
     @property

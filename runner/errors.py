@@ -6,6 +6,7 @@
     │   ├── InvalidPath            400 invalid_path
     │   └── LimitExceeded          400 limit_exceeded
     ├── Unauthorized               401 unauthorized
+    ├── OriginRefused              403 origin_refused
     ├── NotFound                   404 not_found
     ├── WorkspaceDirty             409 session_workspace_dirty   recycle
     ├── SessionBusy                409 session_busy              retryable
@@ -121,6 +122,13 @@ class Unauthorized(RunnerError):
 
     code = "unauthorized"
     status = 401
+
+
+class OriginRefused(RunnerError):
+    """A page of another origin asks."""
+
+    code = "origin_refused"
+    status = 403
 
 
 class NotFound(RunnerError):

@@ -31,6 +31,7 @@ from runner.metrics import Metrics
 from runner.session.adoption import adopt
 from runner.session.checkpointing import Checkpointing
 from runner.settings import Settings
+from runner.terminal.terminals import Terminals
 from runner.vm.machine import Machine
 from runner.workspace.dataroot import DataRoot, Owner
 
@@ -145,6 +146,15 @@ async def _wire(settings: Settings, data: DataRoot, host: JailHost) -> Runner:
             cache=executor.cache,
             provision=boots,
         ),
+        terminals=Terminals(
+            host=host,
+            data=data,
+            session=session,
+            identity=identity,
+            settings=settings,
+            provision=boots,
+            cache=executor.cache,
+        ),
         boots=boots,
         inputs=inputs,
         readiness=readiness,
@@ -191,6 +201,7 @@ async def _stop(
             await runner.machine.watch.stop()
             await runner.readiness.stop()
             await runner.executions.aclose()
+            await runner.terminals.aclose()
             await host.aclose()
             # The requests under way have `stop_timeout` to end; then they are cancelled.
             await web_runner.cleanup()

@@ -72,6 +72,14 @@ def _text(text: str) -> str:
     return text
 
 
+def _origins(text: str) -> frozenset[str]:
+    """As a browser writes them (RFC 6454 section 6.2), separated by commas."""
+    origins = frozenset(each.strip() for each in text.split(","))
+    if not all(re.fullmatch(r"https?://[a-z0-9.\-\[\]:]+", each) for each in origins):
+        raise ValueError("origins such as https://console.example.org, separated by commas")
+    return origins
+
+
 def _absolute(text: str) -> str:
     if not text.startswith("/") or text == "/" or "\x00" in text or "/../" in f"{text}/":
         raise ValueError("an absolute path below /")
@@ -137,6 +145,11 @@ class Settings:
     file_max_bytes: int = _setting(2 << 30, _size)
     input_cache_bytes: int = _setting(1 << 30, _size)
     sessions: bool = _setting(True, _flag)
+    terminal_idle_timeout: float = _setting(1800.0, _seconds)
+    terminal_total_timeout: float = _setting(8 * 3600.0, _seconds)
+    terminal_grace: float = _setting(60.0, _seconds)
+    allowed_origins: frozenset[str] = _setting(frozenset(), _origins)
+    console: bool = _setting(False, _flag)
     stop_timeout: float = _setting(10.0, _seconds)
     runtimes: str | None = _setting(None, _absolute)
     log_format: str | None = _setting(None, _one_of("json", "text"))

@@ -181,6 +181,15 @@ class Boot(Struct, frozen=True, kw_only=True):
     last: BootReport | None
 
 
+class TerminalTicket(Struct, frozen=True, kw_only=True):
+    """Body of POST /session/terminal/ticket. `terminal` names the one that is open, if one is."""
+
+    ticket: str
+    expires_in: int
+    incarnation: str
+    terminal: str | None
+
+
 class RuntimeInfo(Struct, frozen=True, kw_only=True):
     """A row of GET /runtimes."""
 

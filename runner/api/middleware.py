@@ -22,6 +22,7 @@ from runner.errors import (
     Unauthorized,
 )
 from runner.execution.request import new_id
+from runner.terminal.tickets import Ticket
 
 log = logging.getLogger("runner.request")
 
@@ -29,6 +30,10 @@ Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
 
 #: Paths that need no token.
 OPEN_PATHS: web.AppKey[frozenset[str]] = web.AppKey("open_paths", frozenset)
+#: Paths whose `ticket` query parameter stands for the token.
+TICKET_PATHS: web.AppKey[frozenset[str]] = web.AppKey("ticket_paths", frozenset)
+#: The ticket that let a request in.
+TICKET: web.RequestKey[Ticket] = web.RequestKey("ticket", Ticket)
 #: What a handler adds to its request's wide event.
 EVENT: web.RequestKey[dict[str, object]] = web.RequestKey("event", dict)
 
@@ -110,11 +115,17 @@ def _of_http(error: web.HTTPException) -> RunnerError:
 
 @web.middleware
 async def authority(request: web.Request, handler: Handler) -> web.StreamResponse:
-    """Where a token is set, every path but the open ones needs it. Compared in constant time."""
-    token = request.app[RUNNER].settings.token
+    """Where a token is set, every path but the open ones needs it. Compared in constant time.
+
+    Where a ticket is taken, one that is given decides alone: a wrong one is refused beside a token.
+    """
+    runner = request.app[RUNNER]
+    token = runner.settings.token
     resource = request.match_info.route.resource
-    is_open = resource is not None and resource.canonical in request.app[OPEN_PATHS]
-    if token is not None and not is_open:
+    path = resource.canonical if resource is not None else ""
+    if path in request.app[TICKET_PATHS] and "ticket" in request.query:
+        request[TICKET] = runner.terminals.tickets.redeem(request.query["ticket"])
+    elif token is not None and path not in request.app[OPEN_PATHS]:
         given = request.headers.getall("Authorization", [])
         wanted = f"Bearer {token}".encode()
         if len(given) != 1 or not hmac.compare_digest(

@@ -19,7 +19,7 @@ from runner.checkpoint.limits import Limits
 from runner.checkpoint.restore import Expected, Restore
 from runner.checkpoint.save import stream_save
 from runner.checkpoint.sidecar import WRONG_KEY, Sidecar, SidecarFacts, derive_key
-from runner.errors import CheckpointUnauthentic, Internal, WorkspaceDirty
+from runner.errors import CheckpointUnauthentic, IncarnationMismatch, Internal, WorkspaceDirty
 from runner.finish import finish
 from runner.session.hold import Hold
 from runner.session.lifecycle import Operation
@@ -89,13 +89,23 @@ class Checkpointing:
                 primed=hold.record.primed,
                 surfaced=hold.record.surfaced,
             )
-            with self._workspace(hold) as tree:
-                planned = await finish(asyncio.to_thread(inventory.plan, tree, self.limits))
-                chunks = stream_save(
-                    tree, facts, planned, key=self._key(session_id, given_key), limits=self.limits
-                )
-                async with contextlib.aclosing(chunks):
-                    yield Checkpoint(planned.etag(facts), planned.entries, planned.omitted, chunks)
+            # Outermost: a guest goes on only when nothing reads the tree any more.
+            async with session.guests.frozen():
+                with self._workspace(hold) as tree:
+                    if hold.is_shared:
+                        # A guest's mappings change files without a trace: no two states are one.
+                        await finish(asyncio.to_thread(tree.mark))
+                    planned = await finish(asyncio.to_thread(inventory.plan, tree, self.limits))
+                    chunks = stream_save(
+                        tree,
+                        facts,
+                        planned,
+                        key=self._key(session_id, given_key),
+                        limits=self.limits,
+                    )
+                    etag, entries = planned.etag(facts), planned.entries
+                    async with contextlib.aclosing(chunks):
+                        yield Checkpoint(etag, entries, planned.omitted, chunks)
             hold.done()
 
     @contextlib.contextmanager
@@ -131,6 +141,7 @@ class Checkpointing:
                 owner=self._data.owner,
                 limits=self.limits,
             )
+            await session.guests.turn_out(IncarnationMismatch("a checkpoint is being restored"))
             # From here on it has begun: the next byte read may be the archive's first.
             hold.tearing(Dirty.RESTORING)
             try:

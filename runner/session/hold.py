@@ -17,9 +17,7 @@ _NO_NOTE = "there is no room to note what is done to the workspace"
 class Hold:
     """One operation's hold of the session. Says how it ended by what was called last."""
 
-    def __init__(
-        self, ledger: Ledger, row: Row, origin: State, *, is_shared: bool = False
-    ) -> None:
+    def __init__(self, ledger: Ledger, row: Row, origin: State, *, is_shared: bool = False) -> None:
         self._ledger = ledger
         self.row = row
         self.origin = origin

@@ -112,10 +112,20 @@ class DataRoot:
 
     def workspace_present(self) -> bool:
         """Whether there is a directory where the workspace should be."""
+        return self.workspace_inode() is not None
+
+    def workspace_inode(self) -> int | None:
+        """Which directory the workspace is; None where there is none."""
         try:
-            return stat.S_ISDIR(self._top.stat(WORKSPACE).st_mode)
+            status = self._top.stat(WORKSPACE)
         except FileNotFoundError:
-            return False
+            return None
+        return status.st_ino if stat.S_ISDIR(status.st_mode) else None
+
+    def mark_workspace(self) -> None:
+        """It counts as changed from now on, whatever its files look like."""
+        with self.workspace() as tree:
+            tree.mark()
 
     def make_workspace(self) -> None:
         """Makes the workspace if it is not there. What is in it stays."""

@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import errno
 import os
+import stat
 from collections.abc import Iterable, Iterator
 
 from runner.workspace import descent, directories, removal, syscalls, treewalk
@@ -226,6 +227,10 @@ class Tree:
     def give_root(self, *, uid: int, gid: int, mode: int) -> None:
         """Owner and mode of the root itself."""
         directories.give(self._fd, uid, gid, mode)
+
+    def mark(self) -> None:
+        """Gives the root a new ctime and leaves its mode as it is."""
+        os.fchmod(self._fd, stat.S_IMODE(os.fstat(self._fd).st_mode))
 
     def fsync(self, parts: Parts = ()) -> None:
         """Writes one file or directory to the disk; with no parts, the root."""
