@@ -10,10 +10,12 @@ import os
 import re
 import subprocess
 import tomllib
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from types import MappingProxyType
 from typing import Any
+
+from image import quantity
 
 #: Asking a binary for its version may not take longer than this many seconds.
 VERSION_TIMEOUT = 10.0
@@ -23,6 +25,16 @@ VERSION_ENV = {"PATH": "/usr/local/bin:/usr/bin:/bin", "HOME": "/nonexistent", "
 
 class RuntimesError(Exception):
     """The runtimes file is not as it should be; the message says where."""
+
+
+@dataclass(frozen=True, slots=True)
+class RuntimeLimits:
+    """A runtime's own ceilings, below the daemon's. Times in seconds, memory in bytes."""
+
+    run_timeout: float | None = None
+    compile_timeout: float | None = None
+    memory: int | None = None
+    pids: int | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,6 +50,7 @@ class Runtime:
     env: Mapping[str, str]
     #: A program that prints `hello`: the proof that the runtime works.
     hello: str
+    limits: RuntimeLimits = RuntimeLimits()
 
     def run_argv(self, entry: str, *, build: str) -> tuple[str, ...]:
         """The command that runs the file at `entry`. Paths are as the jail sees them."""
@@ -121,7 +134,33 @@ def _read(row: Mapping[str, Any]) -> Runtime | None:
         source_suffix=row.get("source_suffix"),
         hello=hello,
         env=MappingProxyType({str(k): str(v) for k, v in row.get("env", {}).items()}),
+        limits=_read_limits(language, row.get("limits", {})),
     )
+
+
+#: limit → how it is written.
+_LIMITS: Mapping[str, Callable[[str], float]] = {
+    "run_timeout": quantity.seconds,
+    "compile_timeout": quantity.seconds,
+    "memory": quantity.size,
+}
+
+
+def _read_limits(language: str, row: Mapping[str, Any]) -> RuntimeLimits:
+    values: dict[str, Any] = {}
+    for name, value in row.items():
+        try:
+            if name == "pids":
+                if not isinstance(value, int) or value < 1:
+                    raise ValueError("a whole number above 0")
+                values[name] = value
+            elif name in _LIMITS:
+                values[name] = _LIMITS[name](str(value))
+            else:
+                raise RuntimesError(f"{language} has an unknown limit {name}")
+        except ValueError as error:
+            raise RuntimesError(f"the limit {name} of {language} takes {error}") from None
+    return RuntimeLimits(**values)
 
 
 def _ask_version(argv: list[str]) -> str | None:

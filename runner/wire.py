@@ -65,7 +65,7 @@ class StageLimits(Struct, frozen=True, kw_only=True):
     timeout: int
     cpu_time: int
     memory_limit: int
-    processes: int
+    pids: int
     output: int
     open_files: int
     file_size: int

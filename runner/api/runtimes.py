@@ -2,23 +2,20 @@
 
 from __future__ import annotations
 
+import os
+
 from aiohttp import web
 
 from runner.api.responses import json_response
 from runner.context import RUNNER
+from runner.execution.limits import ceilings
 from runner.wire import RuntimeInfo
 
 
 async def get(request: web.Request) -> web.Response:
     """A list, as runners of the Piston family answer it, with the ceilings of the limits."""
     runner = request.app[RUNNER]
-    settings = runner.settings
-    limits = {
-        "run_timeout": round(settings.run_timeout * 1000),
-        "compile_timeout": round(settings.compile_timeout * 1000),
-        "run_memory_limit": settings.memory_limit,
-        "compile_memory_limit": settings.memory_limit,
-    }
+    cpus = os.cpu_count() or 1
     return json_response(
         [
             RuntimeInfo(
@@ -26,7 +23,7 @@ async def get(request: web.Request) -> web.Response:
                 version=runtime.version,
                 aliases=list(runtime.aliases),
                 compiled=runtime.compile is not None,
-                limits=limits,
+                limits=ceilings(runtime, runner.settings, cpus=cpus).fields(),
             )
             for runtime in runner.runtimes
         ]

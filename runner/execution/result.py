@@ -62,7 +62,7 @@ def _limits(limits: Limits) -> wire.StageLimits:
         timeout=limits.wall_ms,
         cpu_time=limits.cpu_ms,
         memory_limit=limits.memory_bytes,
-        processes=limits.pids,
+        pids=limits.pids,
         output=limits.output_bytes,
         open_files=limits.open_files,
         file_size=limits.file_size_bytes,
