@@ -11,9 +11,9 @@ class JailError(Exception):
     """The jail cannot be had."""
 
 
-class UnknownMachine(JailError):  # noqa: N818
+class UnknownMachine(JailError):
     """No seccomp policy was written for this architecture."""
 
 
-class NetworkUnavailable(JailError):  # noqa: N818
+class NetworkUnavailable(JailError):
     """The egress network cannot be set up."""
