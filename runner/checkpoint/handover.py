@@ -12,7 +12,7 @@ import asyncio
 import contextlib
 import threading
 from collections.abc import Generator, Iterator
-from queue import SimpleQueue
+from queue import Empty, SimpleQueue
 from typing import TypeAlias
 
 #: A block changes hands: who gave it away does not touch it again.
@@ -107,25 +107,38 @@ class HandoverFromLoop(Handover):
     """From a coroutine of the loop that it is made in to a thread."""
 
     def __init__(self, blocks_ahead: int) -> None:
-        super().__init__(0)
+        super().__init__(blocks_ahead)
+        # To wake the loop costs more than a block does: it is woken for several at a time.
+        self._wake_at = (blocks_ahead + 1) // 2
         self._loop = asyncio.get_running_loop()
-        self._room = asyncio.Semaphore(blocks_ahead)
+        self._room = asyncio.Event()
 
     async def put_async(self, block: Block) -> None:
         """Waits until there is room. Raises `AbandonedError`."""
-        await self._room.acquire()
-        if self._abandoned:
-            self._room.release()
-            raise AbandonedError
-        self._deliver(block)
+        while not self._abandoned:
+            self._room.clear()
+            try:
+                self._credits.get_nowait()
+            except Empty:
+                await self._room.wait()
+            else:
+                self._deliver(block)
+                return
+        raise AbandonedError
 
     def abandon(self) -> None:
         super().abandon()
-        self._give_back()
+        self._wake()
 
     def _give_back(self) -> None:
+        super()._give_back()
+        # Who waits saw no credit at all: on the way up this number is passed.
+        if self._credits.qsize() == self._wake_at:
+            self._wake()
+
+    def _wake(self) -> None:
         with contextlib.suppress(RuntimeError):
-            self._loop.call_soon_threadsafe(self._room.release)
+            self._loop.call_soon_threadsafe(self._room.set)
 
 
 class Stage:

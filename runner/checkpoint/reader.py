@@ -16,7 +16,8 @@ from runner.checkpoint import tarformat
 from runner.checkpoint.handover import Block
 from runner.checkpoint.limits import BLOCK, LEAF_BYTES_MAX, SYMLINK_BYTES_MAX, Limits
 from runner.checkpoint.sidecar import MEMBER_NAME, ArchiveFacts
-from runner.checkpoint.tarformat import Member
+from runner.checkpoint.tarformat import PAX_30, Member
+from runner.checkpoint.tarparse import Records, member_of, parse_header, parse_pax
 from runner.errors import (
     CheckpointCorrupt,
     CheckpointTooLarge,
@@ -26,6 +27,7 @@ from runner.errors import (
 
 ROOT = b"session"
 _ZERO_BLOCK = bytes(BLOCK)
+_NO_RECORDS = Records()
 _NOT_PLAIN = frozenset((b"", b".", b".."))
 
 
@@ -121,25 +123,29 @@ class ArchiveReader:
     def _peek_member(self) -> tuple[Member, int]:
         """The next member and the length of its headers, which are not consumed yet."""
         self._peek(BLOCK)
-        header = self._block[self._at : self._at + BLOCK]
-        records: dict[bytes, bytes] = {}
-        header_bytes = BLOCK
-        if header == _ZERO_BLOCK:
+        block = self._block[self._at : self._at + BLOCK]
+        if block == PAX_30:
+            return self._peek_described(30)
+        if block == _ZERO_BLOCK:
             raise CheckpointUnauthentic("it ends without a sidecar", reason="sidecar")
-        if tarformat.checked_header(header) == tarformat.PAX:
-            size = tarformat.body_size(header)
-            if size > self._limits.pax_bytes:
-                raise CheckpointTooLarge("a member's name is too long", reason="name")
-            body_end = BLOCK + size
-            header_bytes = body_end + tarformat.padding(size) + BLOCK
-            self._peek(header_bytes)
-            start = self._at
-            records = tarformat.parse_pax(self._block[start + BLOCK : start + body_end])
-            if any(self._block[start + body_end : start + header_bytes - BLOCK]):
-                raise CheckpointCorrupt("the padding of a pax header is not zero")
-            header = self._block[start + header_bytes - BLOCK : start + header_bytes]
-            tarformat.checked_header(header)
-        return tarformat.decode(header, records), header_bytes
+        header = parse_header(block)
+        if header.kind == tarformat.PAX:
+            return self._peek_described(header.size)
+        return member_of(block, header, _NO_RECORDS), BLOCK
+
+    def _peek_described(self, pax_bytes: int) -> tuple[Member, int]:
+        """The next member, whose first header is a pax one with that many bytes of records."""
+        if pax_bytes > self._limits.pax_bytes:
+            raise CheckpointTooLarge("a member's name is too long", reason="name")
+        body_end = BLOCK + pax_bytes
+        described = body_end + tarformat.padding(pax_bytes)
+        self._peek(described + BLOCK)
+        headers = self._block[self._at : self._at + described + BLOCK]
+        records = parse_pax(headers[BLOCK:body_end])
+        if headers[body_end:described] != _ZERO_BLOCK[: described - body_end]:
+            raise CheckpointCorrupt("the padding of a pax header is not zero")
+        block = headers[described:]
+        return member_of(block, parse_header(block), records), described + BLOCK
 
     def _place(self, member: Member) -> Placed:
         """Finds the open directory that the member goes into, or refuses its name."""
@@ -176,8 +182,10 @@ class ArchiveReader:
 
     def _take_padding(self, size: int) -> None:
         length = tarformat.padding(size)
+        if not length:
+            return
         self._peek(length)
-        if any(self._block[self._at : self._at + length]):
+        if self._block[self._at : self._at + length] != _ZERO_BLOCK[:length]:
             raise CheckpointCorrupt("the padding of a member is not zero")
         self._at += length
 

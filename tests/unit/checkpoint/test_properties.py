@@ -20,6 +20,7 @@ from runner.checkpoint import gzipframe, tarformat
 from runner.checkpoint.limits import BLOCK, Limits
 from runner.checkpoint.reader import ArchiveReader
 from runner.checkpoint.tarformat import DIRECTORY, FILE, HARD_LINK, SYMLINK, Member
+from runner.checkpoint.tarparse import Records, member_of, parse_header, parse_pax
 from runner.errors import RunnerError
 from tests.unit.checkpoint import forge
 from tests.unit.checkpoint.kit import look, restored, saved
@@ -50,11 +51,11 @@ def members(draw: st.DrawFn) -> Member:
 
 def decoded(raw: bytes) -> Member:
     """What the reader makes of the headers of one member."""
-    records: dict[bytes, bytes] = {}
-    if tarformat.checked_header(raw[:BLOCK]) == tarformat.PAX:
-        records = tarformat.parse_pax(raw[BLOCK : BLOCK + tarformat.body_size(raw[:BLOCK])])
-    tarformat.checked_header(raw[-BLOCK:])
-    return tarformat.decode(raw[-BLOCK:], records)
+    records = Records()
+    header = parse_header(raw[:BLOCK])
+    if header.kind == tarformat.PAX:
+        records = parse_pax(raw[BLOCK : BLOCK + header.size])
+    return member_of(raw[-BLOCK:], parse_header(raw[-BLOCK:]), records)
 
 
 @given(members())
