@@ -99,15 +99,6 @@ async def _wire(settings: Settings, data: DataRoot, host: JailHost) -> Runner:
     found = await asyncio.to_thread(runtimes.load, settings.runtimes)
     metrics = Metrics()
     identity = Identity(settings.session_uid, settings.session_gid, settings.network)
-    boots = Boots(
-        Provisioner(
-            host=host,
-            data=data,
-            hooks=await asyncio.to_thread(hooks.find, settings.boot_hooks),
-            identity=identity,
-            limits=boot_limits(settings),
-        )
-    )
     inputs = await asyncio.to_thread(InputCache, data.inputs, max_bytes=settings.input_cache_bytes)
     file_server = make_file_server(settings)
     resolver = Resolver(inputs, data.staging, file_server, file_max_bytes=settings.file_max_bytes)
@@ -119,6 +110,17 @@ async def _wire(settings: Settings, data: DataRoot, host: JailHost) -> Runner:
         metrics=metrics,
         intake=Intake(resolver),
         outbox=Outbox(file_server, inline_max_bytes=settings.inline_max_bytes),
+    )
+    boots = Boots(
+        Provisioner(
+            host=host,
+            data=data,
+            hooks=await asyncio.to_thread(hooks.find, settings.boot_hooks),
+            identity=identity,
+            limits=boot_limits(settings),
+        ),
+        ledger=session.ledger,
+        cache=executor.cache,
     )
     readiness = Readiness(
         host=host,
@@ -201,6 +203,7 @@ async def _stop(
             await runner.machine.watch.stop()
             await runner.readiness.stop()
             await runner.executions.aclose()
+            await runner.session.aclose()
             await runner.terminals.aclose()
             await host.aclose()
             # The requests under way have `stop_timeout` to end; then they are cancelled.

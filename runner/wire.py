@@ -174,7 +174,7 @@ class BootReport(Struct, frozen=True, kw_only=True):
 
 
 class Boot(Struct, frozen=True, kw_only=True):
-    """Body of POST and GET /session/boot. `last` is None until this daemon has booted."""
+    """Body of POST and GET /session/boot. `last` is None until it has been booted."""
 
     state: str
     incarnation: str | None

@@ -20,7 +20,7 @@ async def post(request: web.Request) -> web.Response:
 
 
 async def get(request: web.Request) -> web.Response:
-    """The last boot's report, while it lasts: a daemon that was restarted has none."""
+    """What the hooks of the incarnation's last boot did and printed."""
     runner = request.app[RUNNER]
     runner.session.require_bound(headers.required_session_id(request))
     runner.session.expect(headers.expected_incarnation(request))

@@ -13,7 +13,7 @@ import pytest
 
 from tests.conftest import SESSION
 from tests.harness import Daemon
-from tests.leftovers import TEST_UID, assert_nothing_left, processes_of
+from tests.leftovers import TEST_UID, assert_nothing_left, processes_of, settled
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
 
@@ -26,6 +26,9 @@ async def test_everything_is_adopted_after_kill_9(launch: Callable[..., Any]) ->
     daemon: Daemon = await launch()
     before = await daemon.execute("open('out', 'w').write('x')", session=SESSION, name="in.py")
     assert [file["name"] for file in before.json["files"]] == ["out"]
+    # That the client has it is noted once the last byte is out, which the client may see sooner.
+    record = daemon.data_root / "state/session.json"
+    assert await settled(lambda: b'"surfaced":{"out"' in record.read_bytes(), True)
     await daemon.kill()
     await daemon.start()
     assert await session_of(daemon) == {
