@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import json
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field
 from urllib.parse import unquote
@@ -32,6 +33,8 @@ class FileServer:
     """Objects by (storage session, id). Speaks just enough HTTP, so that it can get it wrong."""
 
     objects: dict[tuple[str, str], Stored] = field(default_factory=dict)
+    #: Storage session → what a listing of it says.
+    listings: dict[str, list[dict[str, object]]] = field(default_factory=dict)
     #: Object id → how its GET is answered instead.
     misdeeds: dict[str, Misdeed] = field(default_factory=dict)
     #: Statuses that the next PUTs are answered with, before one is taken.
@@ -82,7 +85,7 @@ class FileServer:
         try:
             body = await reader.readexactly(int(headers.get("content-length", "0")))
             self.seen.append(Seen(method, path, headers, body))
-            session, object_id = (unquote(part) for part in path.split("/")[2:5:2])
+            session, object_id = (unquote(part) for part in [*path.split("/"), ""][2:5:2])
             if method == "PUT":
                 await self._take(writer, session, object_id, body)
             else:
@@ -102,6 +105,9 @@ class FileServer:
 
     async def _give(self, writer: asyncio.StreamWriter, session: str, object_id: str) -> None:
         stored = self.objects.get((session, object_id))
+        if not object_id:
+            await respond(writer, 200, json.dumps(self.listings.get(session, [])).encode())
+            return
         if object_id in self.misdeeds:
             await self.misdeeds[object_id](writer, stored.body if stored else b"")
         elif stored is None:

@@ -58,7 +58,8 @@ def required_session_id(request: web.Request) -> str:
         raise SessionUnbound("this runner has no sessions")
     named = session_id(request)
     if named is None:
-        raise InvalidSessionId("this route needs it", field=SESSION, reason="missing")
+        # 409, as this family has it: no workspace is anybody's who does not say whose.
+        raise SessionUnbound("the request names none", field=SESSION, reason="missing")
     return named
 
 

@@ -55,7 +55,7 @@ class Outbox:
 
     async def deliver(self, plan: Plan, space: Space) -> Delivery:
         """Collects what the client does not have yet, and delivers what it can of it."""
-        found: Collected = await finish(asyncio.to_thread(space.collect, plan.referenced))
+        found: Collected = await finish(asyncio.to_thread(space.collect))
         if self._server is None:
             budget = self._inline_max_bytes
             rows = await finish(asyncio.to_thread(_inline_all, plan, space, found, budget))
@@ -79,7 +79,7 @@ def _row(plan: Plan, deliverable: Deliverable) -> wire.ResultFile:
 
 
 def _skipped(space: Space, deliverable: Deliverable, reason: str) -> wire.SkippedFile:
-    fetchable = space.fetchable and not deliverable.is_marker
+    fetchable = space.lasting and not deliverable.is_marker
     return wire.SkippedFile(
         name=deliverable.name,
         reason=reason,

@@ -31,10 +31,15 @@ class Intake:
     async def _prime(
         self, plan: Plan, space: Space, inline: tuple[Input, ...], *, last: bool
     ) -> bool:
-        resolving = self._resolver.resolve(plan.referenced, grant=plan.egress_grant)
-        async with resolving as referenced:
+        resolving = self._resolver.resolve(
+            plan.referenced,
+            grant=plan.egress_grant,
+            beside=None if space.lasting else [file.path for file in plan.inline],
+        )
+        async with resolving as resolved:
+            inputs = (*inline, *resolved.inputs)
             try:
-                await finish(asyncio.to_thread(space.prime, (*inline, *referenced)))
+                await finish(asyncio.to_thread(space.prime, inputs, resolved.references))
             except InsufficientStorage:
                 # In here, so that what this request needs of the cache stays.
                 if last or not await self._resolver.make_room():

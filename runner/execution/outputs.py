@@ -9,12 +9,11 @@ from dataclasses import dataclass, field
 from runner import wire
 from runner.errors import InvalidPath
 from runner.execution.request import ReferencedFile
+from runner.inputs.markers import DIRKEEP
 from runner.workspace.outputs import Output, Outputs, Reason, Status
 from runner.workspace.paths import SafePath
 from runner.workspace.priming import Primed
 
-#: Stands for an empty directory: files are all that this family's clients can keep.
-DIRKEEP = ".dirkeep"
 EMPTY_SHA256 = hashlib.sha256(b"").hexdigest()
 #: `skipped` reason; those of the walk are in `workspace.outputs.Reason`.
 NOT_WALKED = "not_walked"

@@ -30,18 +30,21 @@ class Space(Protocol):
     def present(self) -> bool:
         """Whether the workspace is there."""
 
-    def prime(self, inputs: tuple[Input, ...]) -> None:
-        """Puts the inputs in place: all of them, or none and an error."""
+    def prime(self, inputs: Sequence[Input], references: Sequence[ReferencedFile]) -> None:
+        """Puts the inputs in place: all of them, or none and an error.
 
-    def collect(self, references: Sequence[ReferencedFile]) -> Collected:
-        """What the client does not have yet. `references`: what came with this request."""
+        `references`: those of them that are objects of the client's.
+        """
+
+    def collect(self) -> Collected:
+        """What the client does not have yet, and what it still has of what it sent."""
 
     def tree(self) -> Tree:
         """The workspace for reading; the caller closes it."""
 
     @property
-    def fetchable(self) -> bool:
-        """Whether its files can still be asked for when the result is out."""
+    def lasting(self) -> bool:
+        """Whether it outlives the execution: its files can still be asked for afterwards."""
 
     def distrust(self, reason: Dirty) -> None:
         """The workspace must not be used again."""
@@ -50,12 +53,13 @@ class Space(Protocol):
 class JobSpace:
     """The throw-away workspace of an execution without a session."""
 
-    fetchable = False
+    lasting = False
 
     def __init__(self, data: DataRoot, job: str) -> None:
         self._data = data
         self._job = job
         self._primed: dict[str, Primed] = {}
+        self._references: Sequence[ReferencedFile] = ()
         self.source = data.job_source(job)
 
     def present(self) -> bool:
@@ -66,15 +70,16 @@ class JobSpace:
             return False
         return True
 
-    def prime(self, inputs: tuple[Input, ...]) -> None:
+    def prime(self, inputs: Sequence[Input], references: Sequence[ReferencedFile]) -> None:
         """Into an empty directory: nothing can be in the way, and a failure removes all of it."""
         with self._data.job(self._job) as tree:
             placed = _prime(self._data, tree, inputs, {}, {}, HashCache(), before_placing=None)
         self._primed = dict(placed.primed)
+        self._references = references
 
-    def collect(self, references: Sequence[ReferencedFile]) -> Collected:
+    def collect(self) -> Collected:
         """All that the program made."""
-        return _collect(self, self._primed, {}, references, HashCache())
+        return _collect(self, self._primed, {}, self._references, HashCache())
 
     def tree(self) -> Tree:
         """The job's directory."""
@@ -87,19 +92,20 @@ class JobSpace:
 class SessionSpace:
     """The session's workspace, and the record that has to tell the truth about it."""
 
-    fetchable = True
+    lasting = True
 
     def __init__(self, data: DataRoot, hold: Hold, cache: HashCache) -> None:
         self._data = data
         self._hold = hold
         self._cache = cache
+        self._references: Sequence[ReferencedFile] = ()
         self.source = data.workspace_source()
 
     def present(self) -> bool:
         """Whether the workspace is there."""
         return self._data.workspace_present()
 
-    def prime(self, inputs: tuple[Input, ...]) -> None:
+    def prime(self, inputs: Sequence[Input], references: Sequence[ReferencedFile]) -> None:
         """The session is dirty exactly while files are being moved into place."""
         record = self._hold.record
         with self._data.workspace() as tree:
@@ -115,11 +121,12 @@ class SessionSpace:
         # A file that the client has just written is no output of ours that it has.
         surfaced = {k: v for k, v in record.surfaced.items() if k not in placed.written}
         self._hold.whole(primed=placed.primed, surfaced=surfaced)
+        self._references = references
 
-    def collect(self, references: Sequence[ReferencedFile]) -> Collected:
+    def collect(self) -> Collected:
         """What is new since the last delivery."""
         record = self._hold.record
-        return _collect(self, record.primed, record.surfaced, references, self._cache)
+        return _collect(self, record.primed, record.surfaced, self._references, self._cache)
 
     def tree(self) -> Tree:
         """The workspace."""
@@ -133,7 +140,7 @@ class SessionSpace:
 def _prime(
     data: DataRoot,
     workspace: Tree,
-    inputs: tuple[Input, ...],
+    inputs: Sequence[Input],
     primed: dict[str, Primed],
     surfaced: dict[str, str],
     cache: HashCache,

@@ -1,8 +1,9 @@
 """GET and PUT of objects over HTTP.
 
 GET {base}/sessions/<storage session>/objects/<id>     X-Read-Only on the answer
+GET {base}/sessions/<storage session>/objects?detail=normalized
 PUT {base}/sessions/<storage session>/objects/<id>     X-Original-Filename, Content-Type
-X-CodeAPI-Egress-Grant                                 on both, where the request brings one
+X-CodeAPI-Egress-Grant                                 on all, where the request brings one
 """
 
 from __future__ import annotations
@@ -17,6 +18,7 @@ from typing import TypeVar
 from urllib.parse import quote
 
 import aiohttp
+import msgspec
 from yarl import URL
 
 from runner.fileserver.retry import Failure, TransferFailed, delay, of_status
@@ -26,6 +28,8 @@ READ_ONLY = "X-Read-Only"
 ORIGINAL_FILENAME = "X-Original-Filename"
 
 READ_BYTES = 256 << 10
+LISTING_BYTES_MAX = 4 << 20
+_LISTING = "detail=normalized"
 _CONNECT_TIMEOUT = 5.0
 #: What encodeURIComponent of the other side leaves as it is, beside letters and digits.
 _UNRESERVED = "-_.!~*'()"
@@ -43,6 +47,14 @@ class ObjectName:
     storage_session_id: str
     id: str
     grant: str | None = None
+
+
+class ObjectInfo(msgspec.Struct, frozen=True):
+    """A row of a listing; what else it says is not looked at."""
+
+    id: str
+    name: str
+    storage_session_id: str
 
 
 #: Takes the next piece of an object's bytes; an empty one says: from the start again.
@@ -71,7 +83,7 @@ class FileServer:
 
     async def download(self, name: ObjectName, sink: Sink, *, max_bytes: int) -> bool:
         """Gives the object's bytes to `sink`; whether it is read-only. Raises `TransferFailed`."""
-        return await self._tried(lambda: self._download(name, sink, max_bytes))
+        return await self._tried(lambda: self._get(self._url(name), name.grant, sink, max_bytes))
 
     async def upload(self, name: ObjectName, body: Body, *, size: int, filename: str) -> None:
         """Puts `size` bytes under the name. Raises `TransferFailed`, or what `body` raises."""
@@ -80,6 +92,20 @@ class FileServer:
                 await self._tried(lambda: self._upload(name, body, size, filename))
         except TimeoutError:
             raise TransferFailed(Failure.TIMED_OUT) from None
+
+    async def list_objects(self, session: str, *, grant: str | None) -> list[ObjectInfo]:
+        """What lies in a storage session. Not tried again. Raises `TransferFailed`."""
+        body = bytearray()
+        url = URL(f"{self._base}/sessions/{_quoted(session)}/objects?{_LISTING}", encoded=True)
+
+        async def take(chunk: bytes) -> None:
+            body.extend(chunk)
+
+        await self._get(url, grant, take, LISTING_BYTES_MAX)
+        try:
+            return msgspec.json.decode(body, type=list[ObjectInfo])
+        except (msgspec.MsgspecError, UnicodeError, RecursionError):
+            raise TransferFailed(Failure.MALFORMED) from None
 
     async def _tried(self, transfer: Callable[[], Awaitable[T]]) -> T:
         attempt = 1
@@ -94,11 +120,11 @@ class FileServer:
             await asyncio.sleep(wait)
             attempt += 1
 
-    async def _download(self, name: ObjectName, sink: Sink, max_bytes: int) -> bool:
+    async def _get(self, url: URL, grant: str | None, sink: Sink, max_bytes: int) -> bool:
         with _told():
             async with self._http().get(
-                self._url(name),
-                headers=_headers(name) | {"Accept-Encoding": "identity"},
+                url,
+                headers=_headers(grant) | {"Accept-Encoding": "identity"},
                 allow_redirects=False,
                 timeout=self._patience(sock_read=self._timeout),
             ) as response:
@@ -128,7 +154,7 @@ class FileServer:
                 async with self._http().put(
                     self._url(name),
                     data=_noting(source, failures) if size else b"",
-                    headers=_headers(name) | headers,
+                    headers=_headers(name.grant) | headers,
                     allow_redirects=False,
                     timeout=self._patience(),
                 ) as response:
@@ -150,7 +176,7 @@ class FileServer:
         return self._client
 
     def _url(self, name: ObjectName) -> URL:
-        session, object_id = (quote(each, safe="") for each in (name.storage_session_id, name.id))
+        session, object_id = _quoted(name.storage_session_id), _quoted(name.id)
         return URL(f"{self._base}/sessions/{session}/objects/{object_id}", encoded=True)
 
     def _patience(self, *, sock_read: float | None = None) -> aiohttp.ClientTimeout:
@@ -161,8 +187,13 @@ class FileServer:
         )
 
 
-def _headers(name: ObjectName) -> dict[str, str]:
-    return {} if name.grant is None else {GRANT: name.grant}
+def _headers(grant: str | None) -> dict[str, str]:
+    return {} if grant is None else {GRANT: grant}
+
+
+def _quoted(name: str) -> str:
+    """One path segment, whatever is in it."""
+    return quote(name, safe="")
 
 
 def _refuse(response: aiohttp.ClientResponse) -> None:

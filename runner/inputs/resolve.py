@@ -18,11 +18,13 @@ from runner.execution.request import ReferencedFile
 from runner.fileserver.client import FileServer, ObjectName
 from runner.fileserver.retry import Failure, TransferFailed
 from runner.finish import finish
+from runner.inputs import markers
 from runner.inputs.cache import InputCache, Pinned
 from runner.inputs.keys import cache_key
 from runner.workspace.descent import Parts
 from runner.workspace.full import full_disk_is_told
-from runner.workspace.priming import Input, Source, Staged, Stored
+from runner.workspace.paths import SafePath
+from runner.workspace.priming import Inline, Input, Source, Staged, Stored
 from runner.workspace.tree import Tree, write_all
 
 NOT_DELIVERED = "not_delivered"
@@ -43,6 +45,14 @@ class _Fetched:
     sha256: str
     size: int
     read_only: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Resolved:
+    """Inputs, and what the client calls each of them."""
+
+    inputs: tuple[Input, ...]
+    references: tuple[ReferencedFile, ...]
 
 
 class Resolver:
@@ -67,9 +77,16 @@ class Resolver:
 
     @contextlib.asynccontextmanager
     async def resolve(
-        self, files: Sequence[ReferencedFile], *, grant: str | None
-    ) -> AsyncIterator[tuple[Input, ...]]:
+        self,
+        files: Sequence[ReferencedFile],
+        *,
+        grant: str | None,
+        beside: Sequence[SafePath] | None = None,
+    ) -> AsyncIterator[Resolved]:
         """The files as inputs, valid inside the context.
+
+        With `beside`, the paths that are taken otherwise, markers of empty directories that lie by
+        the fetched files come along.
 
         Raises `InputUnavailable` naming the first that cannot be had, or `InsufficientStorage`.
         """
@@ -82,10 +99,16 @@ class Resolver:
             absent = [file for file in files if keys[file] not in pinned]
             fetched = await self._fetch_all(absent, root, grant) if absent else {}
             moved = _single_use(absent)
-            yield tuple(
+            inputs = [
                 self._input(file, pinned.get(keys[file]), fetched.get(_object(file)), moved)
                 for file in files
-            )
+            ]
+            kept: list[ReferencedFile] = []
+            if beside is not None and absent and self._server is not None:
+                taken = [*beside, *(file.path for file in files)]
+                kept = await markers.find(self._server, absent, taken, grant=grant)
+                inputs += [_marker(file) for file in kept]
+            yield Resolved(tuple(inputs), (*files, *kept))
         finally:
             await finish(asyncio.to_thread(self._leave, root, pinned))
 
@@ -207,6 +230,12 @@ class _Spool:
         write_all(self._fd, chunk)
         self._digest.update(chunk)
         self.size += len(chunk)
+
+
+def _marker(file: ReferencedFile) -> Input:
+    return Input(
+        file.path, Inline(b""), input_id=file.id, storage_session_id=file.storage_session_id
+    )
 
 
 def _key(file: ReferencedFile) -> str:

@@ -192,7 +192,7 @@ async def test_a_session_id_that_is_sent_twice_is_refused(runner: Daemon, second
 @pytest.mark.parametrize("route", ["/session/checkpoint", "/session/files", "/session/files/x"])
 async def test_a_session_route_without_a_session_is_refused(runner: Daemon, route: str) -> None:
     reply = await runner.get(route)
-    assert (reply.status, reply.json["error"]) == (400, "invalid_session_id")
+    assert (reply.status, reply.json["error"]) == (409, "session_unbound")
     assert reply.json["reason"] == "missing"
 
 

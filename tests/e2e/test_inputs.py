@@ -125,7 +125,36 @@ async def test_one_object_goes_to_several_places(start) -> None:
             ("b/c", True),
             ("b/d", True),
         ]
-        assert len(server.requests("GET")) == 1
+        assert len([each for each in server.requests("GET") if "?" not in each.path]) == 1
+
+
+async def test_empty_directories_come_back_beside_the_files_of_their_session(start) -> None:
+    def row(name: str, session: str = "s1") -> dict[str, object]:
+        return {"id": f"id-{name}", "name": name, "storage_session_id": session, "size": 0}
+
+    async with FileServer() as server:
+        server.put("s1", "f1", b"bytes")
+        server.listings["s1"] = [
+            row("empty/deep/.dirkeep"),
+            row("other.txt"),
+            row("../up/.dirkeep"),
+            row(".dirkeep"),
+            row("a/.dirkeep"),
+            row("prefix/.dirkeep", "s1-and-more"),
+        ]
+        daemon = await start(RUNNER_FILE_SERVER_URL=server.url)
+        # `a` is a file of this request: no directory of that name can be made.
+        sent = [reference(Item("s1", "f1", b""), "a")]
+        reply = await daemon.execute("import os; print(os.listdir('empty'))", files=sent)
+        assert reply.json["run"]["stdout"] == "['deep']\n"
+        marker = {"id": "id-empty/deep/.dirkeep", "storage_session_id": "s1", "inherited": True}
+        assert files(reply) == {
+            "a": sent[0] | {"inherited": True},
+            "empty/deep/.dirkeep": marker | {"name": "empty/deep/.dirkeep"},
+        }
+        # A session keeps its directories by itself, and may have removed one on purpose.
+        reply = await daemon.execute("import os; print(os.listdir())", session="s", files=sent)
+        assert "empty" not in reply.json["run"]["stdout"]
 
 
 async def test_outputs_are_uploaded_and_only_what_arrived_is_returned(start) -> None:
