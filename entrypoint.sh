@@ -1,0 +1,69 @@
+#!/bin/sh
+# Makes the best of the container or VM that it finds itself in, says what it did, and becomes the
+# daemon. Every step may fail: the daemon then says `advisory`, or the doctor says what is missing.
+# shellcheck disable=SC3045 # ulimit -S and -H: dash, busybox and bash have them
+set -eu
+
+say() { printf 'entrypoint: %s\n' "$*" >&2; }
+
+# 1. Open files: only ever upwards. A jail's life takes about ten descriptors.
+soft=$(ulimit -Sn)
+hard=$(ulimit -Hn)
+if [ "$soft" != unlimited ] && [ "$soft" != "$hard" ] && ulimit -Sn "$hard" 2>/dev/null; then
+	say "open files: raised from $soft to $hard"
+else
+	say "open files: $soft"
+fi
+
+# 2. cgroup v2: a leaf of our own, so that the controllers can be given to the jails' groups (a group
+#    with processes in it cannot have controllers for its children).
+cgroup=/sys/fs/cgroup
+delegate() {
+	[ -f "$cgroup/cgroup.controllers" ] || { say "cgroup: no v2 hierarchy at $cgroup"; return; }
+	if ! mkdir -p "$cgroup/daemon" 2>/dev/null; then
+		# A container gets the tree read-only unless it is privileged.
+		if ! mount -o remount,rw "$cgroup" 2>/dev/null || ! mkdir -p "$cgroup/daemon"; then
+			say "cgroup: $cgroup is read-only; mount it writable for enforced limits"
+			return
+		fi
+	fi
+	while read -r pid; do
+		echo "$pid" >"$cgroup/daemon/cgroup.procs" 2>/dev/null || true # kernel threads stay
+	done <"$cgroup/cgroup.procs"
+	enabled=
+	for controller in memory pids cpu; do
+		if grep -qw "$controller" "$cgroup/cgroup.controllers" &&
+			echo "+$controller" >"$cgroup/cgroup.subtree_control" 2>/dev/null; then
+			enabled="$enabled $controller"
+		fi
+	done
+	say "cgroup: v2, enabled for jails:${enabled:- none}"
+}
+delegate
+
+# 3. /proc: a runtime hides parts of it behind mounts, and under those the kernel refuses a fresh
+#    procfs to any namespace. The jails make their own masks.
+hidden=$(awk '$2 ~ "^/proc/" { print $2 }' /proc/mounts | sort -ru)
+cleared=0
+for target in $hidden; do
+	if umount "$target" 2>/dev/null; then cleared=$((cleared + 1)); fi
+done
+left=$(awk '$2 ~ "^/proc/" { n++ } END { print n + 0 }' /proc/mounts)
+say "/proc: $cleared masks removed, $left left"
+
+# 4. The data root: nothing in it is ever to be run with a set-id bit or as a device.
+data=${RUNNER_DATA_ROOT:-/var/lib/sandbox-runner}
+mkdir -p "$data"
+if awk -v d="$data" '$2 == d { found = 1 } END { exit !found }' /proc/mounts &&
+	mount -o remount,nosuid,nodev "$data" 2>/dev/null; then
+	say "data root: $data, nosuid and nodev"
+else
+	say "data root: $data"
+fi
+
+# 5. PID 1 has to reap whatever is orphaned in its namespace; the daemon reaps its own children only.
+if [ $$ -eq 1 ] && command -v tini >/dev/null; then
+	say "PID 1: tini reaps and forwards signals"
+	exec tini -- sandbox-runner "$@"
+fi
+exec sandbox-runner "$@"
