@@ -71,10 +71,10 @@ async def launch(fast_dir: Path) -> AsyncIterator[Callable[..., object]]:
     """Like `start`, beside `runner` and on its loop: `await launch("name", RUNNER_X="y")`."""
     launched: dict[str, Daemon] = {}
 
-    async def _launch(name: str = "root", **environ: str) -> Daemon:
+    async def _launch(name: str = "root", *, ready: bool = True, **environ: str) -> Daemon:
         uid = {"RUNNER_SESSION_UID": str(TEST_UID)}
         launched[name] = Daemon(fast_dir / name, uid | environ)
-        return await launched[name].start()
+        return await launched[name].start(ready=ready)
 
     yield _launch
     for daemon in launched.values():

@@ -117,6 +117,10 @@ class Daemon:
         """SIGKILL: what a vanished VM looks like from the disk."""
         return await self._end(signal.SIGKILL)
 
+    async def ended(self) -> int:
+        """Waits for the end that something else has brought about."""
+        return await self._end(0)
+
     async def _end(self, number: int) -> int:
         if self._client is not None:
             await self._client.close()
