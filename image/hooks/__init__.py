@@ -41,8 +41,11 @@ def find(directory: str | None = None) -> Hooks:
     try:
         names = sorted(name for name in os.listdir(chosen) if _NAME.fullmatch(name))
         found = [name for name in names if _is_executable(os.path.join(chosen, name))]
+        is_open = os.stat(chosen).st_mode & stat.S_IXOTH
     except OSError as error:
         raise HooksError(f"cannot list {chosen}") from error
+    if found and not is_open:
+        raise HooksError(f"{chosen} has to let others in: its hooks run as the session's user")
     return Hooks(chosen, tuple(Hook(name) for name in found))
 
 
