@@ -184,18 +184,18 @@ class Cgroups:
     made: int = 0
 
     @classmethod
-    def open(cls, owner: str) -> Cgroups:
+    def open(cls, owner: str, *, use: bool = True) -> Cgroups:
         """Ends and removes what a dead daemon of the same owner left, then makes the parents.
 
         The caller holds whatever makes it the only live daemon of this owner. Blocks up to
-        SWEEP_TIMEOUT_S.
+        SWEEP_TIMEOUT_S. Without `use` it makes none, and the limits are advisory.
         """
         mounted = read_mounted()
         name = group_name(owner)
         for hierarchy in mounted:
             for left_over in _find_groups(hierarchy.mount_point, name):
                 _end_left_over(left_over)
-        parents = make_parents(mounted, name)
+        parents = make_parents(mounted, name) if use else Parents()
         cgroups = cls(parents, Enforcement.ADVISORY)
         if cgroups._limits_hold():
             cgroups.enforcement = Enforcement.ENFORCED

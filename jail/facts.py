@@ -77,3 +77,5 @@ class Facts:
     proven_empty: bool
     #: A short word for what kept the jail from being set up; None if it was.
     setup_failure: str | None = None
+    #: The counters when the limits were set: what moved since then this jail moved.
+    before: Counters = Counters()

@@ -69,16 +69,18 @@ class JailHost:
         uid: int,
         gid: int,
         spares: int = 0,
+        use_cgroups: bool = True,
     ) -> JailHost:
         """Looks at the machine, and ends what an earlier daemon of the same owner left running.
 
         `runtime_dir` is ours and root's alone; `owner` is a stable name of this daemon, and the
         caller makes sure that there is only one of it. `spares` nsjails are kept started ahead.
+        `use_cgroups` False is for diagnosis: rlimits hold what they can.
 
         Blocks (files, the sweep): call it in a thread or before serving. Raises OSError if
         `runtime_dir` cannot be written, and UnknownMachine where this machine has no policy.
         """
-        cgroups = Cgroups.open(owner)
+        cgroups = Cgroups.open(owner, use=use_cgroups)
         fixed = Fixed(
             init=os.path.join(_BIN, "init"),
             seccomp=policy_text(),

@@ -64,6 +64,7 @@ def measured(supervision: Supervision, enforcement: Enforcement, ended_by: Endin
         stderr=supervision.stderr.captured,
         proven_empty=supervision.proven_empty,
         setup_failure=None if started or exec_failed else _setup_failure(supervision, ended_by),
+        before=supervision.before,
     )
 
 

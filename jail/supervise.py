@@ -40,7 +40,7 @@ class Supervision:
         on_dead: Callable[[], None] | None = None,
     ) -> None:
         self.cgroup: Cgroup = spawned.cgroup
-        self.counters = Counters()
+        self.before = self.counters = Counters()
         self.proven_empty = False
         self.setup_failure: str | None = None
         #: What a callback of the caller's raised.
@@ -75,6 +75,7 @@ class Supervision:
                 resolv_conf=None if network is None else network.resolv_conf,
             )
             spawned.cgroup.set_limits(profile.limits)
+            self.before = spawned.cgroup.counters()
         except ValueError:
             self.setup_failure = "bad_profile"
             return False

@@ -71,6 +71,7 @@ async def _serve(settings: Settings, data: DataRoot, stop: Stop) -> int | None:
         owner=settings.data_root,
         uid=settings.session_uid,
         gid=settings.session_gid,
+        use_cgroups=settings.cgroups == "on",
     )
     try:
         runner = await _wire(settings, data, host)

@@ -135,6 +135,8 @@ class Settings:
     console: bool = _setting(False, _flag)
     stop_timeout: float = _setting(10.0, _seconds)
     runtimes: str | None = _setting(None, _absolute)
+    #: `off` is for diagnosis: what the runner is without controllers, and that it says so.
+    cgroups: str = _setting("on", _one_of("on", "off"))
     log_format: str | None = _setting(None, _one_of("json", "text"))
 
     @classmethod

@@ -21,7 +21,8 @@ from runner import wire
 from runner.errors import BootFailed
 from runner.execution import result as results
 from runner.execution import setup
-from runner.execution.outcomes import StageFacts, classify
+from runner.execution.evidence import StageFacts
+from runner.execution.outcomes import classify
 from runner.execution.profile import BASE_ENV, WORKSPACE, Identity
 from runner.execution.result import StageResult
 from runner.execution.transcript import Transcript
@@ -78,9 +79,7 @@ class Provisioner:
         )
         capture = Transcript().stage("run")
         facts = await Jail(self.host, profile, sink=capture).run()
-        verdict = classify(
-            StageFacts(workspace_present=True, jail=facts, cpu_limit_ms=self.limits.cpu_ms)
-        )
+        verdict = classify(StageFacts(workspace_present=True, jail=facts, limits=profile.limits))
         return StageResult(facts, verdict, profile.limits, capture.complete(facts))
 
 

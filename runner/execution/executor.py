@@ -18,11 +18,13 @@ from runner.errors import Internal, JailFailed, WorkspaceDirty
 from runner.execution import profile as profiles
 from runner.execution import result as results
 from runner.execution.delivery import NOTHING, NOTHING_WALKED, Delivery, Outbox
+from runner.execution.evidence import StageFacts
 from runner.execution.intake import Intake
-from runner.execution.outcomes import Kind, StageFacts, Verdict, classify
+from runner.execution.outcomes import Verdict, classify
 from runner.execution.profile import Identity, Place
 from runner.execution.request import Plan
 from runner.execution.result import StageResult
+from runner.execution.rules import Kind
 from runner.execution.running import Execution
 from runner.execution.slots import Slots
 from runner.execution.space import JobSpace, SessionSpace, Space
@@ -93,9 +95,7 @@ class Executor:
     def cancelled(self, plan: Plan) -> Executed:
         """What is said of an execution that was ended before it had a workspace."""
         facts = not_started(self._host.enforcement, "cancelled", Ending.CANCELLED)
-        verdict = classify(
-            StageFacts(workspace_present=True, jail=facts, cpu_limit_ms=plan.run_limits.cpu_ms)
-        )
+        verdict = classify(StageFacts(workspace_present=True, jail=facts, limits=plan.run_limits))
         self._metrics.outcome(stage="run", kind=verdict.kind.value, fault=verdict.fault)
         ran = StageResult(facts, verdict, plan.run_limits)
         return _executed(plan, None, ran, NOTHING)
@@ -159,9 +159,7 @@ class Executor:
         output = capture.complete(facts)
         full = await asyncio.to_thread(self._storage_full)
         verdict = classify(
-            StageFacts(
-                workspace_present=True, jail=facts, cpu_limit_ms=limits.cpu_ms, storage_full=full
-            )
+            StageFacts(workspace_present=True, jail=facts, limits=limits, storage_full=full)
         )
         if not facts.proven_empty:
             log.error("a jail could not be proven empty", extra={"stage": name})
@@ -193,7 +191,7 @@ class Executor:
 
     @staticmethod
     def _missing() -> Verdict:
-        return classify(StageFacts(workspace_present=False, jail=None, cpu_limit_ms=0))
+        return classify(StageFacts(workspace_present=False, jail=None))
 
     def _storage_full(self) -> bool:
         """Whether a program of the session's user could not write one more file now."""

@@ -1,5 +1,6 @@
-"""What an execution may use: the settings are ceilings, a runtime's row may lower them, and a request
-may ask for less than that. Pure.
+"""What an execution may use: settings are ceilings, a runtime row lowers them, a request asks less.
+
+Pure.
 """
 
 from __future__ import annotations

@@ -20,7 +20,8 @@ from jail.process import Jail
 from jail.profile import Profile, WindowSize
 from runner.errors import BadRequest, JailFailed, RunnerError, SessionBusy
 from runner.execution import result as results
-from runner.execution.outcomes import StageFacts, classify
+from runner.execution.evidence import StageFacts
+from runner.execution.outcomes import classify
 from runner.terminal.attachment import Attachment
 from runner.terminal.frames import CloseCode, Closing, Exit, encode, encode_error
 from runner.terminal.pty import Pty
@@ -61,7 +62,7 @@ class Terminal:
         self.replay = Replay(REPLAY_BYTES)
         self._policy = policy
         self.untrue = untrue
-        self._cpu_limit_ms = profile.limits.cpu_ms
+        self._limits = profile.limits
         self._jail = Jail(host, profile, on_started=self._on_started)
         self._pty: Pty | None = None
         self._client: Attachment | None = None
@@ -154,7 +155,7 @@ class Terminal:
             self._pty.close()
 
     def _exited(self, facts: Facts) -> Closing:
-        stage = StageFacts(workspace_present=True, jail=facts, cpu_limit_ms=self._cpu_limit_ms)
+        stage = StageFacts(workspace_present=True, jail=facts, limits=self._limits)
         verdict = classify(stage)
         log.info("terminal ended", extra={"terminal": self.id, "outcome": verdict.kind.value})
         frame = Exit(
