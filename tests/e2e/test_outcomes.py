@@ -62,9 +62,9 @@ async def test_what_was_used_is_measured(runner: Daemon) -> None:
 async def test_stdin_args_and_environment_arrive(runner: Daemon) -> None:
     code = "import os, sys; print(sys.stdin.read(), sys.argv[1:], os.environ['GREETING'])"
     reply = await runner.execute(
-        code, session=SESSION, stdin="typed", args=["-a", "b c"], env_vars={"GREETING": "hällo"}
+        code, session=SESSION, stdin="typed\n", args=["-a", "b c"], env_vars={"GREETING": "hällo"}
     )
-    assert reply.json["run"]["stdout"] == "typed ['-a', 'b c'] hällo\n"
+    assert reply.json["run"]["stdout"] == "typed\n ['-a', 'b c'] hällo\n"
 
 
 async def test_the_environment_of_the_daemon_does_not_arrive(launch: Callable[..., Any]) -> None:
