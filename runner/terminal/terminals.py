@@ -141,6 +141,9 @@ class Terminals:
         return None if is_late else terminal
 
     async def _open(self, hold: Hold, asked: Asked) -> Terminal:
+        if self._life is not None:
+            # One that is ending; its end is bounded.
+            await asyncio.wait({self._life})
         workspace = await asyncio.to_thread(self._data.workspace_inode)
         if workspace is None:
             hold.tearing(Dirty.MISSING)
