@@ -131,15 +131,17 @@ def _make_v2(hierarchy: MountedHierarchy, group_name: str) -> str | None:
     if os.path.basename(own) == DAEMON_LEAF:
         own = os.path.dirname(own)
     wanted = _controllers(own, "cgroup.controllers") & set(_WANTED)
-    if not _hand_down(own, wanted) and _is_own_line(own):
-        _move_into_leaf(own)
-        _hand_down(own, wanted)
-    if {"memory", "pids"} <= wanted and not _hands_down(own, wanted):
-        # Others live in our group: /sandbox-runner.* at the top, as container engines do it,
-        # if that hands its controllers down already.
-        top = hierarchy.mount_point
-        if _hands_down(top, wanted):
-            own = top
+    # First the move, then the controllers: cpu and pids handed down while there are processes
+    # would make the group a thread root, and every child of it "domain invalid".
+    if wanted and _pids(own) and not _is_top_of_all(own):
+        if _is_own_line(own):
+            _move_into_leaf(own)
+        elif {"memory", "pids"} <= wanted and _hands_down(hierarchy.mount_point, wanted):
+            # Others live in our group: /sandbox-runner.* at the top, as container engines do it.
+            own = hierarchy.mount_point
+        else:
+            wanted = set()
+    _hand_down(own, wanted)
     directory = _make_group(os.path.join(own, group_name))
     if directory is not None:
         _hand_down(directory, wanted)
@@ -176,6 +178,11 @@ def _hand_down(group: str, wanted: set[str]) -> bool:
         ):
             file.write(f"+{name}")
     return _hands_down(group, wanted)
+
+
+def _is_top_of_all(group: str) -> bool:
+    """The root of the whole hierarchy may hold processes; it alone has no cgroup.type."""
+    return not os.path.exists(os.path.join(group, "cgroup.type"))
 
 
 def _is_own_line(group: str) -> bool:

@@ -78,12 +78,12 @@ async def test_a_flood_on_stderr_is_dropped_and_the_run_goes_on(sh: Runner) -> N
 async def test_an_endless_flood_on_stderr_starves_neither_deadline_nor_daemon(
     sh: Runner,
 ) -> None:
-    begun, cpu = time.monotonic(), time.process_time()
+    begun = time.monotonic()
     facts: Facts = await sh("yes >&2", wall_ms=500)
     assert facts.ended_by is Ending.DEADLINE and time.monotonic() - begun < 2
     assert facts.stderr.bytes_total > len(facts.stderr.kept)
-    # Reading and hashing all of it would take the whole half second and more.
-    assert time.process_time() - cpu < 0.35
+    # A pipeful per pause at the most: unhindered, it is hundreds of megabytes in that time.
+    assert facts.stderr.bytes_total < 65_536 * 500 * 1.5
 
 
 async def test_the_deadline_ends_a_sleeper(sh: Runner) -> None:
