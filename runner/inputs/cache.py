@@ -16,7 +16,7 @@ import re
 import threading
 import time
 from collections import OrderedDict
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Sequence, Set
 from dataclasses import dataclass
 
 from runner.workspace.descent import Parts
@@ -157,7 +157,8 @@ class InputCache:
                     self._drop(before)
                 self._entries[arrival.key] = entry
                 self._bytes += entry.size
-            self._trim()
+            # Over the budget, if need be, while others are in use: what just came stays.
+            self._trim(keep={arrival.key for arrival in arrivals})
 
     def evict(self, needed_bytes: int) -> int:
         """Drops entries that nobody uses until `needed_bytes` are free; how many it dropped."""
@@ -190,9 +191,10 @@ class InputCache:
             os.close(fd)
         return True
 
-    def _trim(self) -> None:
+    def _trim(self, keep: Set[str] = frozenset()) -> None:
         while self._bytes > self.max_bytes or len(self._entries) > ENTRIES_MAX:
-            oldest = next((e for e in self._entries.values() if not e.pins), None)
+            idle = (e for e in self._entries.values() if not e.pins and e.key not in keep)
+            oldest = next(idle, None)
             if oldest is None:
                 return
             self._drop(oldest)
