@@ -126,7 +126,6 @@ table inet {plan.table} {{
     chain to_host {{
 {_lines(_resolved(resolver) for resolver in plan.resolvers)}
         icmpv6 type {{ nd-neighbor-solicit, nd-neighbor-advert }} ip6 hoplimit 255 accept
-        ip6 daddr ff00::/8 drop
         goto refuse
     }}
     chain forward {{
@@ -147,7 +146,7 @@ table inet {plan.table} {{
         accept
     }}
     chain inward {{
-        ct direction reply ct state established,related accept
+        ct state established,related accept
         drop
     }}
     chain refuse {{
@@ -175,7 +174,7 @@ def _resolved(resolver: Resolver) -> str:
     """What `resolve` has redirected, and only that: nobody gets to the upstream by its own name."""
     family = _family(resolver)
     return (
-        f"ct status dnat ct original {family} daddr {resolver.inside} "
+        f"ct original {family} daddr {resolver.inside} "
         f"{family} daddr {resolver.upstream} meta l4proto {{ tcp, udp }} th dport 53 accept"
     )
 

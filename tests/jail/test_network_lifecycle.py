@@ -242,6 +242,27 @@ def test_a_nameserver_on_the_hosts_loopback_answers_and_nothing_else_there_does(
     assert internet.host.record.read_text().count("dns") == 2, "A and AAAA of the one name"
 
 
+def test_a_host_that_forwards_still_listens_to_its_own_router(
+    internet: Internet, start: Callable[..., EgressDaemon]
+) -> None:
+    accept_ra = ("cat", "/proc/sys/net/ipv6/conf/uplink/accept_ra")
+    assert internet.host.run(*accept_ra) in ("1\n", "2\n")
+    internet.host.run("sh", "-c", "echo 1 > /proc/sys/net/ipv6/conf/uplink/accept_ra")
+    start()
+    assert internet.host.run(*accept_ra) == "2\n"
+
+
+def test_a_jail_sends_no_larger_packets_than_the_uplink_takes(
+    internet: Internet, start: Callable[..., EgressDaemon]
+) -> None:
+    internet.host.run("ip", "link", "set", "uplink", "mtu", "1400")
+    try:
+        jail = start().acquire()
+        assert "mtu 1400" in jail.run("ip", "link", "show", "eth0").stdout
+    finally:
+        internet.host.run("ip", "link", "set", "uplink", "mtu", "1500")
+
+
 def test_without_ipv6_upstream_a_jail_has_none_and_knows_at_once(
     internet: Internet, start: Callable[..., EgressDaemon], tmp_path: Path
 ) -> None:
