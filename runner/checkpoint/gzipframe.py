@@ -44,20 +44,22 @@ def compress(
     """
     deflate = isal_zlib.compressobj(_LEVEL, isal_zlib.DEFLATED, _RAW)
     plain_crc = plain_bytes = 0
-    pending, written, written_crc = HEADER, 0, 0
+    pending, waiting, written, written_crc = [HEADER], len(HEADER), 0, 0
     for block in blocks:
         plain_crc = isal_zlib.crc32(block, plain_crc)
         plain_bytes += len(block)
-        chunk = deflate.compress(block)
-        if chunk:
-            chunk = pending + chunk
-            pending = b""
+        pending.append(deflate.compress(block))
+        waiting += len(pending[-1])
+        if waiting >= CHUNK:
+            chunk = b"".join(pending)
+            pending, waiting = [], 0
             written += len(chunk)
             written_crc = isal_zlib.crc32(chunk, written_crc)
             _refuse_above(max_bytes, written)
             yield chunk
     # Ends at a byte, which `_stored` goes on from.
-    chunk = pending + deflate.flush(isal_zlib.Z_SYNC_FLUSH)
+    pending.append(deflate.flush(isal_zlib.Z_SYNC_FLUSH))
+    chunk = b"".join(pending)
     last = end(isal_zlib.crc32(chunk, written_crc))
     plain_crc = isal_zlib.crc32(last, plain_crc)
     plain_bytes += len(last)

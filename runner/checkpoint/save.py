@@ -1,13 +1,16 @@
-"""Saving: a workspace tree in, the archive's bytes out, over two threads and a bounded hand-over.
+"""Saving: a workspace tree in, the archive's bytes out, over threads with bounded hand-overs.
 
-One thread walks, reads and hashes, another compresses; isal and hashlib let go of the GIL. What is
-in flight is at most `_AHEAD` blocks between them, as many before the reader, and those in hand.
+One thread walks and reads, another compresses; isal and hashlib let go of the GIL. Hashing goes to
+whichever has less to do: a thread of its own where bodies are large, the compressing one where they
+are small and Python's work on each member is what holds the first one up. What is in flight is at
+most `_AHEAD` blocks between two of them, as many before the reader, and those in hand.
 """
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncGenerator, Generator
+import contextlib
+from collections.abc import AsyncGenerator, Generator, Iterable
 
 from runner.checkpoint import gzipframe
 from runner.checkpoint.handover import Block, Handover, HandoverToLoop, Stage
@@ -19,6 +22,8 @@ from runner.finish import finish
 from runner.workspace.tree import Tree
 
 _AHEAD = 4
+#: Bytes of an average member from which reading it costs less than the Python around it.
+_LARGE_MEMBER = 64 << 10
 
 
 def save(
@@ -29,12 +34,17 @@ def save(
     Raises `CheckpointTooLarge` over a cap and `Internal` when the workspace is not the planned one
     any more: what came out until then is no archive, and has to be cut off, not ended.
     """
-    members = member_blocks(tree, planned, limits=limits)
-    with Stage(members, Handover(_AHEAD), name="checkpoint-read") as blocks:
-        sealing = Sealing(facts, planned, key=key, limits=limits)
-        yield from gzipframe.compress(
-            sealing.through(blocks), sealing.end, max_bytes=limits.compressed_bytes
+    sealing = Sealing(facts, planned, key=key, limits=limits)
+    with contextlib.ExitStack() as stages:
+        read = Stage(
+            member_blocks(tree, planned, limits=limits), Handover(_AHEAD), name="checkpoint-read"
         )
+        blocks = sealing.through(stages.enter_context(read))
+        tar: Iterable[Block] = blocks
+        if planned.tar_bytes >= planned.entries * _LARGE_MEMBER:
+            hashing = Stage(blocks, Handover(_AHEAD), name="checkpoint-hash", upstream=read.out)
+            tar = stages.enter_context(hashing)
+        yield from gzipframe.compress(tar, sealing.end, max_bytes=limits.compressed_bytes)
 
 
 async def stream_save(
