@@ -11,7 +11,7 @@ import json
 import os
 import signal
 import sys
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import AsyncIterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -43,9 +43,17 @@ class Reply:
 class Daemon:
     """A runner on a free loopback port with a data root of its own."""
 
-    def __init__(self, data_root: Path, environ: Mapping[str, str] | None = None) -> None:
+    def __init__(
+        self,
+        data_root: Path,
+        environ: Mapping[str, str] | None = None,
+        *,
+        wrapper: Sequence[str] = (),
+    ) -> None:
+        """`wrapper`: a command that takes something away from the daemon and execs it."""
         self.data_root = data_root
         self.environ = dict(environ or {})
+        self._wrapper = wrapper
         self.url = ""
         self.log: list[dict[str, Any]] = []
         self._process: asyncio.subprocess.Process | None = None
@@ -69,6 +77,7 @@ class Daemon:
         own = {"RUNNER_DATA_ROOT": str(self.data_root), "RUNNER_PORT": "0"}
         self._address = asyncio.get_running_loop().create_future()
         self._process = await asyncio.create_subprocess_exec(
+            *self._wrapper,
             sys.executable,
             "-m",
             "runner",

@@ -5,10 +5,12 @@ from __future__ import annotations
 import json
 from collections.abc import Callable
 from datetime import UTC, datetime, timedelta
+from pathlib import Path
 from typing import Any
 
 import pytest
 
+from runner.vm.suspension import INTERVAL
 from tests.harness import Daemon, Reply
 
 HOOKS = "/aws/lambda-microvms/runtime/v1"
@@ -111,3 +113,31 @@ async def test_an_age_old_time_is_given_with_an_offset(daemon: Daemon) -> None:
     moment = (datetime.now(UTC) + timedelta(milliseconds=5)).isoformat().replace("+00:00", "Z")
     reply = await hook(daemon, "resume", {"time": moment})
     assert reply.status == 200
+
+
+async def test_a_clock_that_may_not_be_set_is_not_said_to_be(fast_dir: Path) -> None:
+    # Without CAP_SYS_TIME: the test must never step the clock of the machine it runs on.
+    bare = ("setpriv", "--bounding-set=-sys_time", "--inh-caps=-sys_time")
+    async with Daemon(fast_dir / "root", wrapper=bare) as daemon:
+        an_hour_on = (datetime.now(UTC) + timedelta(hours=1)).isoformat()
+        reply = await hook(daemon, "resume", {"time": an_hour_on})
+        steps = {step["name"]: step for step in reply.json["steps"]}
+        assert (reply.status, steps["clock"]["done"]) == (200, False)
+        assert steps["clock"]["detail"].endswith("not permitted")
+        assert [name for name, step in steps.items() if step["done"]] == [
+            "entropy",
+            "warmed",
+            "readiness",
+        ]
+
+
+async def test_clocks_that_stand_apart_from_the_start_are_no_suspend(fast_dir: Path) -> None:
+    """As in a VM that was suspended for long before the daemon started."""
+    apart = ("unshare", "--time", "--monotonic", "1000000", "--boottime", "5000000")
+    async with Daemon(fast_dir / "root", wrapper=apart) as daemon:
+        code = "import time; print(time.clock_gettime(7) - time.monotonic() > 3_000_000)"
+        reply = await daemon.execute(f"{code}; time.sleep(2 * {INTERVAL})", session=SESSION)
+        assert reply.json["run"]["stdout"] == "True\n"
+        slow = await daemon.execute("import time; time.sleep(9)", session=SESSION, run_timeout=500)
+        assert slow.json["run"]["outcome"]["kind"] == "timed_out"
+        assert not [event for event in daemon.log if event["event"] == "the VM was suspended"]
