@@ -18,7 +18,7 @@ SYSTEM := \
 	curl:/usr/bin/curl \
 	ca-certificates:/etc/ssl/certs/ca-certificates.crt
 
-.PHONY: setup demo test run bench lint format clean
+.PHONY: setup demo test run bench docs lint format clean
 
 ## the virtual environment, the dependencies, and system packages if any are missing
 setup: $(STAMP)
@@ -45,6 +45,10 @@ run: setup
 ## speed, as ratios to a floor taken in the same run
 bench: setup
 	@$(BIN)/python -m tests.bench
+
+## the pages that are made from tables in the code
+docs: setup
+	@$(BIN)/python -m docs.generate
 
 lint: setup
 	$(BIN)/ruff format --check .

@@ -81,12 +81,17 @@ class JailHost:
         `runtime_dir` cannot be written, and UnknownMachine where this machine has no policy.
         """
         cgroups = Cgroups.open(owner, use=use_cgroups)
-        fixed = Fixed(
-            init=os.path.join(_BIN, "init"),
-            seccomp=policy_text(),
-            rootfs=prepare(runtime_dir, uid=uid, gid=gid),
-            advisory=cgroups.enforcement is Enforcement.ADVISORY,
-        )
+        try:
+            fixed = Fixed(
+                init=os.path.join(_BIN, "init"),
+                seccomp=policy_text(),
+                rootfs=prepare(runtime_dir, uid=uid, gid=gid),
+                advisory=cgroups.enforcement is Enforcement.ADVISORY,
+            )
+        except BaseException:
+            # A full disk, or a machine that we have no policy for: nothing of ours stays.
+            cgroups.close()
+            raise
         return cls(
             nsjail=nsjail or find_nsjail(),
             launch=os.path.join(_BIN, "launch"),

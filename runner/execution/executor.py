@@ -39,6 +39,9 @@ from runner.workspace.fingerprint import HashCache
 
 log = logging.getLogger(__name__)
 
+#: A full ext4 has a block or so left which no write can get: room for less than this is none.
+FULL_BYTES = 64 << 10
+
 
 @dataclass(frozen=True, slots=True)
 class Executed:
@@ -196,7 +199,7 @@ class Executor:
     def _storage_full(self) -> bool:
         """Whether a program of the session's user could not write one more file now."""
         inodes = self._data.free_inodes()
-        return self._data.free_bytes() == 0 or inodes == 0
+        return self._data.free_bytes() < FULL_BYTES or inodes == 0
 
 
 def _executed(

@@ -1,6 +1,6 @@
 """Idempotency keys: what makes two requests the same, and which results are still remembered.
 
-Pure bookkeeping, no waiting. A result is remembered for the tree it was true of (`docs/execution`).
+Pure bookkeeping, no waiting. docs/exactly-once.md says what is promised.
 """
 
 from __future__ import annotations
