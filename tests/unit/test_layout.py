@@ -46,7 +46,7 @@ def test_the_daemon_does_not_import_its_tests() -> None:
 @pytest.mark.parametrize(
     "command",
     [["ruff", "format", "--check", "."], ["ruff", "check", "."], ["mypy"]],
-    ids=lambda command: " ".join(command),
+    ids=" ".join,
 )
 def test_the_tools_agree(command: list[str]) -> None:
     done = subprocess.run(
