@@ -41,7 +41,7 @@ FACTS = Facts(
 
 
 def staged(facts: Facts) -> StageResult:
-    verdict = classify(StageFacts(workspace_present=True, jail=facts, cpu_limit_ms=500))
+    verdict = classify(StageFacts(workspace_present=True, jail=facts, limits=LIMITS))
     return StageResult(facts, verdict, LIMITS)
 
 
