@@ -1,4 +1,4 @@
-"""Restores from the event loop: clients that leave, stall or never stop; the loop and the memory."""
+"""Restores from the event loop: clients that leave or never stop; the loop and the memory."""
 
 from __future__ import annotations
 
