@@ -117,6 +117,7 @@ class Settings:
     body_max_bytes: int = _setting(50 << 20, _size)
     inline_max_bytes: int = _setting(1 << 20, _size)
     lock_wait: float = _setting(5.0, _seconds)
+    spare_jails: int = _setting(1, _whole(0, 64))
     boot_hooks: str | None = _setting(None, _absolute)
     boot_timeout: float = _setting(60.0, _seconds)
     max_jobs: int = _setting(8, _whole(1, 1024))

@@ -101,7 +101,7 @@ class Machine:
         return Step(name="synced", done=True, detail="everything written is on the disk")
 
     async def _drop_warmed(self) -> Step:
-        dropped = await self._host.spares.drop()
+        dropped = await self._host.drop_warmed()
         return Step(name="warmed", done=True, detail=f"{dropped} jails made ahead were dropped")
 
     async def _noticed(self, seconds: float) -> None:

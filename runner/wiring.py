@@ -1,0 +1,120 @@
+"""Which part is given what: the daemon's parts, made once and put together."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+
+from image import hooks, runtimes
+from jail.host import JailHost
+from jail.profile import Limits
+from runner.context import Runner
+from runner.execution.boot import Boots, Provisioner
+from runner.execution.delivery import Outbox
+from runner.execution.executions import Executions
+from runner.execution.executor import Executor
+from runner.execution.intake import Intake
+from runner.execution.profile import Identity
+from runner.fileserver.client import FileServer
+from runner.health import Readiness
+from runner.inputs.cache import InputCache
+from runner.inputs.resolve import Resolver
+from runner.metrics import Metrics
+from runner.session.adoption import adopt
+from runner.session.checkpointing import Checkpointing
+from runner.settings import Settings
+from runner.terminal.terminals import Terminals
+from runner.vm.machine import Machine
+from runner.workspace.dataroot import DataRoot
+
+
+async def wire(settings: Settings, data: DataRoot, host: JailHost) -> Runner:
+    """Adopts what is on the disk, finds what is on the machine, and makes the rest of it."""
+    session = await asyncio.to_thread(adopt, data, lock_wait=settings.lock_wait)
+    found = await asyncio.to_thread(runtimes.load, settings.runtimes)
+    metrics = Metrics()
+    identity = Identity(settings.session_uid, settings.session_gid, settings.network)
+    inputs = await asyncio.to_thread(InputCache, data.inputs, max_bytes=settings.input_cache_bytes)
+    file_server = make_file_server(settings)
+    resolver = Resolver(inputs, data.staging, file_server, file_max_bytes=settings.file_max_bytes)
+    executor = Executor(
+        host=host,
+        data=data,
+        identity=identity,
+        settings=settings,
+        metrics=metrics,
+        intake=Intake(resolver),
+        outbox=Outbox(file_server, inline_max_bytes=settings.inline_max_bytes),
+    )
+    boots = Boots(
+        Provisioner(
+            host=host,
+            data=data,
+            hooks=await asyncio.to_thread(hooks.find, settings.boot_hooks),
+            identity=identity,
+            limits=boot_limits(settings),
+        ),
+        ledger=session.ledger,
+        cache=executor.cache,
+    )
+    readiness = Readiness(
+        host=host,
+        data=data,
+        session=session,
+        settings=settings,
+        runtimes=found,
+    )
+    return Runner(
+        settings=settings,
+        runtimes=found,
+        data=data,
+        session=session,
+        executor=executor,
+        executions=Executions(
+            executor=executor,
+            session=session,
+            provision=boots,
+            results_max_bytes=settings.results_max_bytes,
+        ),
+        checkpointing=Checkpointing(
+            data=data,
+            session=session,
+            settings=settings,
+            cache=executor.cache,
+            provision=boots,
+        ),
+        terminals=Terminals(
+            host=host,
+            data=data,
+            session=session,
+            identity=identity,
+            settings=settings,
+            provision=boots,
+            cache=executor.cache,
+        ),
+        boots=boots,
+        inputs=inputs,
+        readiness=readiness,
+        metrics=metrics,
+        file_server=file_server,
+        machine=Machine(host=host, data=data, session=session, readiness=readiness),
+    )
+
+
+def make_file_server(settings: Settings) -> FileServer | None:
+    """The file server's client, where there is one."""
+    if settings.file_server_url is None:
+        return None
+    return FileServer(settings.file_server_url, timeout=settings.file_server_timeout)
+
+
+def boot_limits(settings: Settings) -> Limits:
+    """For all boot hooks together; memory and processes as any execution has them."""
+    wall_ms = round(settings.boot_timeout * 1000)
+    return Limits(
+        wall_ms=wall_ms,
+        cpu_ms=wall_ms * (os.cpu_count() or 1),
+        memory_bytes=settings.memory_limit,
+        pids=settings.pids_limit,
+        output_bytes=settings.output_limit,
+    )
