@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from image.runtimes import Runtime, select
 from jail.profile import Limits
 from runner.errors import BadRequest, LimitExceeded
+from runner.execution.limits import ceilings, chosen
 from runner.settings import Settings
 from runner.wire import ExecuteRequest, RequestFile
 from runner.workspace.paths import SafePath, refuse_conflicts
@@ -91,6 +92,7 @@ def plan(
             field="language",
             reason="unknown_runtime",
         )
+    most = ceilings(runtime, settings, cpus=cpus)
     inline, referenced = _files(request.files)
     strings = [*request.args, *(f"{k}={v}" for k, v in request.env_vars.items())]
     _check_strings(request, strings)
@@ -102,10 +104,8 @@ def plan(
         args=tuple(request.args),
         stdin=_stdin(request.stdin),
         env=dict(request.env_vars),
-        run_limits=_limits(request, "run", settings.run_timeout, settings, cpus),
-        compile_limits=_limits(request, "compile", settings.compile_timeout, settings, cpus)
-        if runtime.compile
-        else None,
+        run_limits=chosen(request, "run", most.run),
+        compile_limits=None if most.compile is None else chosen(request, "compile", most.compile),
         output_session_id=request.output_session_id or request.session_id or new_id(),
         egress_grant=request.egress_grant,
     )
@@ -189,26 +189,3 @@ def _check_strings(request: ExecuteRequest, strings: Sequence[str]) -> None:
                 field=field,
                 reason="strings_too_large",
             )
-
-
-def _limits(
-    request: ExecuteRequest, stage: str, timeout: float, settings: Settings, cpus: int
-) -> Limits:
-    """What the request asks for, each at most its ceiling; the ceilings where it asks nothing."""
-    wall_ms = round(timeout * 1000)
-
-    def pick(name: str, ceiling: int) -> int:
-        field = f"{stage}_{name}"
-        asked: int | None = getattr(request, field)
-        if asked is not None and asked > ceiling:
-            raise LimitExceeded(f"at most {ceiling}", field=field, reason="above_ceiling")
-        return ceiling if asked is None else asked
-
-    return Limits(
-        wall_ms=pick("timeout", wall_ms),
-        # Every CPU may be busy until the wall limit.
-        cpu_ms=pick("cpu_time", wall_ms * cpus),
-        memory_bytes=pick("memory_limit", settings.memory_limit),
-        pids=settings.pids_limit,
-        output_bytes=settings.output_limit,
-    )
