@@ -147,18 +147,17 @@ class _Collection:
 
     def _hash(self, entry: Entry, *, primed: bool) -> str:
         """The hash, from the cache or by reading."""
-        size = entry.stat.st_size
-        fingerprint = Fingerprint.of(entry.stat)
-        known = self._cache.get(entry.parts, fingerprint)
+        known = self._cache.get(entry.parts, entry.stat)
         if known is not None:
             return known
+        size = entry.stat.st_size
         if size > self._caps.file_bytes and not primed:
             raise _SkipError(Reason.TOO_LARGE)
         if size > self._read_left:
             raise _SkipError(Reason.NOT_COMPARED)
         self._read_left -= size
         hashed = _read(entry)
-        if hashed.fingerprint != fingerprint:
+        if hashed.fingerprint != Fingerprint.of(entry.stat):
             raise _SkipError(Reason.CHANGED_WHILE_READ)
         self._cache.put(entry.parts, hashed)
         return hashed.sha256

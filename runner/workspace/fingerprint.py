@@ -103,6 +103,18 @@ def hash_file(fd: int, *, clock_ns: Callable[[], int] = time.time_ns) -> Hashed:
     return Hashed(before, digest.hexdigest(), began_ns)
 
 
+@dataclass(slots=True)
+class _Known:
+    """What a file looked like when it was hashed. `asked` is the sweep it was last asked for in."""
+
+    ctime_ns: int
+    size: int
+    ino: int
+    mode: int
+    sha256: str
+    asked: int
+
+
 class HashCache:
     """Path → fingerprint and hash. Bounded; may be used from several threads.
 
@@ -112,41 +124,51 @@ class HashCache:
 
     def __init__(self, *, max_entries: int = 65_536) -> None:
         self._max_entries = max_entries
-        self._entries: dict[Parts, tuple[Fingerprint, str]] = {}
-        self._asked: set[Parts] = set()
+        self._entries: dict[Parts, _Known] = {}
+        self._sweeps = 0
         self._lock = threading.Lock()
 
-    def get(self, parts: Parts, fingerprint: Fingerprint) -> str | None:
-        """The hash of the file at `parts` if it is unchanged."""
+    def get(self, parts: Parts, status: os.stat_result) -> str | None:
+        """The hash of the file at `parts` if it is unchanged.
+
+        Called for every file of a workspace in every turn: no object is made here.
+        """
         with self._lock:
             known = self._entries.get(parts)
-            if known is None or known[0] != fingerprint:
+            if (
+                known is None
+                or known.ctime_ns != status.st_ctime_ns
+                or known.size != status.st_size
+                or known.ino != status.st_ino
+                or known.mode != status.st_mode
+            ):
                 return None
-            self._asked.add(parts)
-            return known[1]
+            known.asked = self._sweeps
+            return known.sha256
 
     def put(self, parts: Parts, hashed: Hashed) -> None:
         """Remembers a hash, unless it was made too soon after the file's last change."""
+        found = hashed.fingerprint
         with self._lock:
             if hashed.racy:
                 self._entries.pop(parts, None)
             elif parts in self._entries or len(self._entries) < self._max_entries:
-                self._entries[parts] = (hashed.fingerprint, hashed.sha256)
-                self._asked.add(parts)
+                self._entries[parts] = _Known(
+                    found.ctime_ns, found.size, found.ino, found.mode, hashed.sha256, self._sweeps
+                )
 
     def sweep(self) -> None:
         """Drops what was neither found nor added since the last sweep: files that are gone."""
         with self._lock:
-            self._entries = {
-                parts: self._entries[parts] for parts in self._asked & self._entries.keys()
-            }
-            self._asked.clear()
+            gone = [parts for parts, known in self._entries.items() if known.asked != self._sweeps]
+            for parts in gone:
+                del self._entries[parts]
+            self._sweeps += 1
 
     def clear(self) -> None:
         """Forgets everything: the workspace was replaced."""
         with self._lock:
             self._entries.clear()
-            self._asked.clear()
 
     @property
     def size(self) -> int:

@@ -16,7 +16,6 @@ from runner.workspace import syscalls
 from runner.workspace.descent import NotRegularError, Parts
 from runner.workspace.fingerprint import (
     ChangedWhileReadError,
-    Fingerprint,
     HashCache,
     hash_file,
 )
@@ -98,7 +97,7 @@ def _look(
         if known or status.st_size != source.size or wanted.read_only != sealed:
             return Present(None, sealed)
         parts = wanted.path.parts
-        sha256 = cache.get(parts, Fingerprint.of(status))
+        sha256 = cache.get(parts, status)
         if sha256 is None:
             hashed = hash_file(fd)
             cache.put(parts, hashed)

@@ -95,7 +95,7 @@ class _Budget:
 
     def list(self, fd: int) -> list[bytes]:
         with os.scandir(fd) as scan:
-            names = (os.fsencode(entry.name) for entry in scan)
+            names = (entry.name.encode("utf-8", "surrogateescape") for entry in scan)
             if self.left is None:
                 return sorted(names)
             kept = list(islice(names, self.left + 1))

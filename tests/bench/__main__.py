@@ -8,7 +8,7 @@ import sys
 import tempfile
 from pathlib import Path
 
-from tests.bench import execute, transfer
+from tests.bench import execute, files, transfer
 from tests.bench.measuring import HEADER
 
 #: The closest runner grows by 600 MiB; a checkpoint of any size has to fit in this.
@@ -21,6 +21,8 @@ async def main() -> int:
     try:
         print(HEADER)
         for row in await execute.rows(root):
+            print(row)
+        for row in await files.rows(root / "files"):
             print(row)
         moved = await transfer.transfers(root)
         for row in moved.rows:
