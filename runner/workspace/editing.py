@@ -1,7 +1,8 @@
 """One file of the workspace put or deleted from outside: by one rename or unlink, no link followed.
 
 Unlike priming this removes nothing that stands in the way: what is there is the user's work.
-The caller holds the session, so nobody else changes the tree meanwhile. All of it blocks.
+The caller holds the session. A terminal's programs may still race with it: then what they put in
+the way is theirs to lose, and no link of theirs is followed. All of it blocks.
 """
 
 from __future__ import annotations
