@@ -182,12 +182,14 @@ class Boot(Struct, frozen=True, kw_only=True):
 
 
 class TerminalTicket(Struct, frozen=True, kw_only=True):
-    """Body of POST /session/terminal/ticket. `terminal` names the one that is open, if one is."""
+    """Body of POST /session/terminal/ticket. `terminal` names the one that is open, if one is;
+    `attached`: a client is at it."""
 
     ticket: str
     expires_in: int
     incarnation: str
     terminal: str | None
+    attached: bool
 
 
 class RuntimeInfo(Struct, frozen=True, kw_only=True):

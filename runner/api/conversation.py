@@ -17,7 +17,7 @@ from aiohttp import WSMsgType, web
 from jail.profile import WindowSize
 from runner.errors import BadRequest
 from runner.terminal.attachment import Attachment
-from runner.terminal.frames import CloseCode, Closing, Resize, decode, encode_error
+from runner.terminal.frames import Ack, CloseCode, Closing, Resize, decode, encode_error
 
 log = logging.getLogger(__name__)
 
@@ -42,11 +42,16 @@ class _Heard:
         self.at = time.monotonic()
 
 
-async def converse(request: web.Request, ws: web.WebSocketResponse, attachment: Attachment) -> str:
-    """Until either side has had enough; a word for how it ended, for the log."""
+async def converse(
+    request: web.Request, ws: web.WebSocketResponse, attachment: Attachment, *, acks: bool
+) -> str:
+    """Until either side has had enough; a word for how it ended, for the log.
+
+    `acks`: the client says itself how far it got, and its pongs say only that it lives.
+    """
     heard = _Heard()
     sending = asyncio.create_task(_send(ws, attachment))
-    receiving = asyncio.create_task(_receive(ws, attachment, heard))
+    receiving = asyncio.create_task(_receive(ws, attachment, heard, acks=acks))
     dismissed = asyncio.create_task(attachment.dismissed())
     tasks: tuple[asyncio.Task[object], ...] = (sending, receiving, dismissed)
     try:
@@ -93,7 +98,9 @@ async def _send(ws: web.WebSocketResponse, attachment: Attachment) -> None:
             await ws.ping(str(pinged).encode())
 
 
-async def _receive(ws: web.WebSocketResponse, attachment: Attachment, heard: _Heard) -> Closing:
+async def _receive(
+    ws: web.WebSocketResponse, attachment: Attachment, heard: _Heard, *, acks: bool
+) -> Closing:
     """Until the client leaves, or has to."""
     while True:
         message = await ws.receive()
@@ -104,7 +111,7 @@ async def _receive(ws: web.WebSocketResponse, attachment: Attachment, heard: _He
         elif message.type is WSMsgType.TEXT:
             await _control(ws, attachment, message.data)
         elif message.type is WSMsgType.PONG:
-            if re.fullmatch(rb"[0-9]{1,19}", bytes(message.data)):
+            if not acks and re.fullmatch(rb"[0-9]{1,19}", bytes(message.data)):
                 attachment.acknowledge(int(message.data))
         elif message.type is WSMsgType.PING:
             await ws.pong(message.data)
@@ -120,6 +127,8 @@ async def _control(ws: web.WebSocketResponse, attachment: Attachment, text: str)
         return
     if isinstance(frame, Resize):
         attachment.resize(WindowSize(columns=frame.cols, rows=frame.rows))
+    elif isinstance(frame, Ack):
+        attachment.acknowledge(frame.offset)
     else:
         attachment.hang_up()
 

@@ -36,10 +36,11 @@ async def get(request: web.Request) -> web.StreamResponse:
     )
     if not ws.can_prepare(request).ok:
         raise BadRequest("this route takes a WebSocket upgrade (RFC 6455)", field="Upgrade")
+    acks = _flag(request, "ack")
     attachment = await runner.terminals.attach(_asked(request))
     try:
         await ws.prepare(request)
-        request[EVENT]["closed"] = await converse(request, ws, attachment)
+        request[EVENT]["closed"] = await converse(request, ws, attachment, acks=acks)
     finally:
         attachment.leave()
     return ws
@@ -63,6 +64,7 @@ async def issue_ticket(request: web.Request) -> web.Response:
             expires_in=int(LIFETIME_S),
             incarnation=session.incarnation,
             terminal=live.id if live is not None else None,
+            attached=live is not None and live.is_attached,
         ),
         status=201,
     )
@@ -90,7 +92,7 @@ def _asked(request: web.Request) -> Asked:
         expected_incarnation=expected,
         terminal=name,
         offset=offset,
-        takeover=_number(request, "takeover", 0, 1) == 1,
+        takeover=_flag(request, "takeover"),
         size=WindowSize(columns, rows) if columns and rows else None,
     )
 
@@ -109,6 +111,10 @@ def _parameter(request: web.Request, name: str) -> str | None:
     if len(values) > 1:
         raise BadRequest("it was sent more than once", field=name, reason="repeated")
     return values[0] if values else None
+
+
+def _flag(request: web.Request, name: str) -> bool:
+    return _number(request, name, 0, 1) == 1
 
 
 def _number(request: web.Request, name: str, low: int, high: int) -> int | None:

@@ -29,6 +29,12 @@ class Hangup(Struct, frozen=True, tag_field="type", tag="hangup"):
     """From the client: the shell is not needed any more."""
 
 
+class Ack(Struct, frozen=True, tag_field="type", tag="ack"):
+    """From a client that said `ack=1`: it has dealt with all bytes before this offset."""
+
+    offset: Annotated[int, Meta(ge=0)]
+
+
 class Ready(Struct, frozen=True, kw_only=True, tag_field="type", tag="ready"):
     """To the client, once and first. `offset` is that of the first byte that follows."""
 
@@ -68,7 +74,7 @@ class Closing:
     at_once: bool = True
 
 
-ClientFrame = Resize | Hangup
+ClientFrame = Resize | Hangup | Ack
 _decoder = msgspec.json.Decoder(ClientFrame)
 
 

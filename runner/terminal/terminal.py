@@ -221,6 +221,11 @@ class Terminal:
             self._client.dismiss(self.closing)
         return self._client
 
+    @property
+    def is_attached(self) -> bool:
+        """Whether a client is here."""
+        return self._client is not None
+
     def left(self, client: Attachment) -> None:
         """That client is gone."""
         if self._client is client:

@@ -241,6 +241,22 @@ async def test_a_client_that_stops_reading_stops_the_shell_and_costs_little(
         assert await shell.run("echo still here") == "still here\n"
 
 
+async def test_a_page_says_itself_how_far_it_got(runner: Daemon) -> None:
+    """A browser answers pings before the page has dealt with the bytes."""
+    async with attached(runner, SESSION, ack=1) as shell:
+        await shell.type("yes\r")
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(1):
+                while await shell.take():
+                    pass
+        # All it was sent, its pongs notwithstanding: what may be ahead of the page.
+        assert shell.offset == 256 << 10
+        await shell.ws.send_json({"type": "ack", "offset": shell.offset})
+        async with asyncio.timeout(5):
+            while shell.offset < 512 << 10:
+                await shell.take()
+
+
 async def test_a_paste_of_half_a_mebibyte_arrives_whole(runner: Daemon) -> None:
     line = "x" * 99 + "\n"
     async with attached(runner, SESSION) as shell:

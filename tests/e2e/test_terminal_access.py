@@ -36,11 +36,13 @@ async def test_a_ticket_opens_one_terminal_once(start: Start) -> None:
         "expires_in": 30,
         "incarnation": reply.incarnation,
         "terminal": None,
+        "attached": False,
     }
     # Neither header: session and incarnation are the ticket's.
     async with attached(daemon, None, ticket=ticket) as shell:
         assert shell.ready["incarnation"] == reply.incarnation
-        assert (await issue(daemon)).json["terminal"] == shell.id
+        now = (await issue(daemon)).json
+        assert (now["terminal"], now["attached"]) == (shell.id, True)
     for headers in ({}, BEARER):
         status, body = await refused(daemon, None, ticket=ticket, headers=headers)
         assert (status, body["error"], body["reason"]) == (401, "unauthorized", "ticket")
