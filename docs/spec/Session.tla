@@ -120,7 +120,7 @@ Free(c) == vm.alive /\ \A h \in vm.holds : h.client /= c
 
 AlreadyDoneIn(op, s) == <<op, s>> \in {<<"boot", "ready">>, <<"terminate", "terminated">>}
 
-Mistaken(c) == expects[c] \notin {None, vm.incarnation} /\ vm.incarnation /= None
+Mistaken(c) == expects[c] \notin {None, vm.incarnation}
 
 Asks(c, op) ==
     /\ Free(c) /\ ~Mistaken(c)
@@ -130,7 +130,7 @@ Asks(c, op) ==
     /\ Allowed(op, vm.state)
 
 Bind(c) ==
-    /\ Free(c) /\ Allowed("bind", vm.state) /\ minted < Incarnations
+    /\ Free(c) /\ ~Mistaken(c) /\ Allowed("bind", vm.state) /\ minted < Incarnations
     /\ minted' = minted + 1
     /\ vm' = [vm EXCEPT !.state = After("bind", @, "done"), !.incarnation = minted + 1,
                         !.marker = None, !.note = "clean", !.terminated = FALSE,

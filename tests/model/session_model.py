@@ -31,11 +31,11 @@ from tests.model.session_world import (
 ALL_GUARDS = Guards()
 
 
-def session(guards: Guards = ALL_GUARDS) -> Model[World]:
+def session(guards: Guards = ALL_GUARDS, *, incarnations: int = INCARNATIONS) -> Model[World]:
     """The model of `lifecycle.TABLE` as that is when the steps are taken."""
 
     def successors(world: World) -> Iterator[Named]:
-        yield from _platform(world, guards)
+        yield from _platform(world, guards, incarnations)
         if not world.vm.alive:
             yield from _restart(world, guards)
             return
@@ -43,20 +43,20 @@ def session(guards: Guards = ALL_GUARDS) -> Model[World]:
             yield from advance(world, hold, guards)
         for client in range(len(world.clients)):
             if all(hold.client != client for hold in world.vm.holds):
-                yield from _ask(world, client, guards)
+                yield from _ask(world, client, guards, incarnations)
 
     return Model(initial=(World(),), successors=successors, invariants=INVARIANTS)
 
 
-def _ask(world: World, client: int, guards: Guards) -> Iterator[Named]:
+def _ask(world: World, client: int, guards: Guards, incarnations: int) -> Iterator[Named]:
     """What a client that waits for nothing may ask."""
     vm, asking = world.vm, world.clients[client]
-    if lifecycle.find(vm.state, Operation.BIND) and world.minted < INCARNATIONS:
-        yield "Bind", _bound(world, guards)
-    if asking.expects not in {NONE, vm.incarnation} and vm.incarnation != NONE:
+    if asking.expects not in {NONE, vm.incarnation}:
         yield "Mismatch", moved(world, client, asking._replace(expects=NONE))
         if guards.expect:
             return
+    if lifecycle.find(vm.state, Operation.BIND) and world.minted < incarnations:
+        yield "Bind", _bound(world, guards)
     answered = asking._replace(unanswered=None)
     if asking.unanswered is not None:
         if already_done(vm.state, asking.unanswered):
@@ -122,12 +122,12 @@ def _not_terminated(world: World, guards: Guards) -> World:
     return world._replace(vm=half._replace(state=state))
 
 
-def _platform(world: World, guards: Guards) -> Iterator[Named]:
+def _platform(world: World, guards: Guards, incarnations: int) -> Iterator[Named]:
     """What befalls the VM."""
     vm = world.vm
     if vm.alive and vm.state is State.UNBOUND and world.twin == NO_TWIN:
         yield "Clone", world._replace(twin=NONE)
-    if world.twin == NONE and world.minted < INCARNATIONS:
+    if world.twin == NONE and world.minted < incarnations:
         minted = world.minted + 1
         twin = minted if guards.mint_when_bound else 1
         yield "BindTwin", world._replace(twin=twin, minted=minted)
