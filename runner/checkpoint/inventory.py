@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import hashlib
 import os
-import stat
 from collections.abc import Iterator
 from dataclasses import dataclass
 
@@ -131,5 +130,5 @@ def plan(tree: Tree, limits: Limits) -> Plan:
 
 
 def _member(name: bytes, kind: bytes, status: os.stat_result, *, size: int = 0) -> Member:
-    mode = stat.S_IMODE(status.st_mode) & tarformat.MODE_BITS
+    mode = status.st_mode & tarformat.MODE_BITS
     return Member(name, kind, mode, size, status.st_mtime_ns, b"")

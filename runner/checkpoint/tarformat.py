@@ -147,10 +147,10 @@ def _ustar(name: bytes, *, mode: int, size: int, seconds: int, kind: bytes, link
         size,
         seconds,
     )
-    end = kind + link[:100].ljust(100, b"\0") + _TAIL
-    # 148, 8 and 356 bytes. The end is summed in two: see `_sum`.
-    total = byte_sum(start) + BLANK_SUM + byte_sum(end[:101]) + _TAIL_SUM
-    return b"%b%06o\0 %b" % (start, total, end)
+    # 148, 8, 101 and 255 bytes, summed apart: see `byte_sum`.
+    middle = kind + link[:100].ljust(100, b"\0")
+    total = byte_sum(start) + BLANK_SUM + byte_sum(middle) + _TAIL_SUM
+    return b"%b%06o\0 %b%b" % (start, total, middle, _TAIL)
 
 
 def byte_sum(part: bytes) -> int:

@@ -13,7 +13,7 @@ from runner.checkpoint.limits import CHUNK, Limits
 from runner.checkpoint.sidecar import ArchiveFacts, SidecarFacts
 from runner.errors import Internal
 from runner.workspace.descent import READ
-from runner.workspace.tree import Entry, Tree
+from runner.workspace.tree import Tree
 
 
 def member_blocks(tree: Tree, planned: Plan, *, limits: Limits) -> Generator[bytearray, None, None]:
@@ -28,8 +28,16 @@ def member_blocks(tree: Tree, planned: Plan, *, limits: Limits) -> Generator[byt
             header = tarformat.encode(member)
             if not stream.put(header):
                 yield from stream.add(header)
-            if member.size and entry is not None:
-                yield from _add_body(stream, entry, status)
+            if not member.size or entry is None:
+                continue
+            fd = os.open(entry.name, READ, dir_fd=entry.dir_fd)
+            try:
+                length = stream.read(fd, member.size)
+                if length < 0:
+                    length = yield from stream.add_body(fd, member.size)
+                _check_unchanged(length, status, os.fstat(fd))
+            finally:
+                os.close(fd)
     except OSError:
         raise _changed() from None
     if inventory.state() != planned.state:
@@ -142,23 +150,13 @@ class _Blocks:
         return block
 
 
-def _add_body(
-    stream: _Blocks, entry: Entry, status: os.stat_result
-) -> Generator[bytearray, None, None]:
-    """The file's bytes, as many as its header said, and from the very state it described."""
-    fd = os.open(entry.name, READ, dir_fd=entry.dir_fd)
-    try:
-        length = stream.read(fd, status.st_size)
-        if length < 0:
-            length = yield from stream.add_body(fd, status.st_size)
-        after = os.fstat(fd)
-    finally:
-        os.close(fd)
+def _check_unchanged(length: int, before: os.stat_result, after: os.stat_result) -> None:
+    """As many bytes as the header said, and from the very state that it described."""
     unchanged = (
-        length == status.st_size == after.st_size
-        and after.st_ctime_ns == status.st_ctime_ns
-        and after.st_ino == status.st_ino
-        and after.st_dev == status.st_dev
+        length == before.st_size == after.st_size
+        and after.st_ctime_ns == before.st_ctime_ns
+        and after.st_ino == before.st_ino
+        and after.st_dev == before.st_dev
     )
     if not unchanged:
         raise _changed()

@@ -10,6 +10,8 @@ import hmac
 import io
 import json
 import os
+import subprocess
+import sys
 import tarfile
 import threading
 from collections.abc import Iterator
@@ -294,6 +296,42 @@ async def test_a_slow_reader_holds_the_threads_back(workspace: Path, tree: Tree)
             await anext(chunks)
             await asyncio.sleep(0.3)
             assert 0 < given <= 8 << 20
+
+
+MEMORY = """
+import resource, sys
+from pathlib import Path
+from runner.checkpoint import inventory
+from runner.checkpoint.limits import Limits
+from runner.checkpoint.save import save
+from runner.workspace.tree import Tree
+from tests.unit.checkpoint.kit import KEY, facts
+limits = Limits.of(1 << 30)
+def run(top):
+    with Tree.open(top) as tree:
+        for _ in save(tree, facts(), inventory.plan(tree, limits), key=KEY, limits=limits):
+            pass
+run(sys.argv[1] + "/small")
+before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+run(sys.argv[1] + "/large")
+print(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before)
+"""
+
+
+@pytest.mark.parametrize("what", ["one large file", "many files"])
+def test_memory_does_not_grow_with_the_workspace(fast_dir: Path, what: str) -> None:
+    for name in ("small", "large"):
+        (fast_dir / name).mkdir()
+    if what == "one large file":
+        with (fast_dir / "large/sparse").open("wb") as file:
+            file.truncate(256 << 20)
+    else:
+        for number in range(20_000):
+            (fast_dir / f"large/{number}").touch()
+    done = subprocess.run(
+        [sys.executable, "-c", MEMORY, str(fast_dir)], check=True, capture_output=True
+    )
+    assert int(done.stdout) << 10 < 32 << 20
 
 
 async def test_a_failure_reaches_the_reader_as_itself(workspace: Path, tree: Tree) -> None:
