@@ -158,7 +158,7 @@ async def test_a_failure_of_ours_frees_the_key(launch: Callable[..., Any], fast_
     assert real is not None
     nsjail = fast_dir / "nsjail"
     nsjail.symlink_to(real)
-    daemon: Daemon = await launch(RUNNER_NSJAIL=str(nsjail), RUNNER_SPARES="0")
+    daemon: Daemon = await launch(RUNNER_NSJAIL=str(nsjail), RUNNER_SPARE_JAILS="0")
     nsjail.unlink()
     nsjail.symlink_to("/bin/false")
     failed = await keyed(daemon, "failing", "echo ran", session=SESSION)

@@ -79,7 +79,7 @@ async def test_an_nsjail_that_goes_away_is_our_failure_and_changes_nothing(
     assert real is not None
     nsjail = fast_dir / "nsjail"
     nsjail.symlink_to(real)
-    daemon: Daemon = await launch(RUNNER_NSJAIL=str(nsjail))
+    daemon: Daemon = await launch(RUNNER_NSJAIL=str(nsjail), RUNNER_SPARE_JAILS="0")
     await daemon.execute("echo kept > kept", language="bash", session=SESSION)
     nsjail.unlink()
     reply = await daemon.execute("true", language="bash", session=SESSION)
