@@ -54,8 +54,17 @@ def jail_groups(data_root: Path) -> list[str]:
     found = []
     for group in cgroups_of(data_root):
         with contextlib.suppress(FileNotFoundError):
-            found += [str(each) for each in group.iterdir() if each.is_dir()]
+            found += [str(each) for each in group.iterdir() if each.is_dir() and not _spare(each)]
     return found
+
+
+def _spare(group: Path) -> bool:
+    """Whether this is a jail that waits to be used: nsjail alone, with nothing in it yet."""
+    try:
+        pids = (group / "cgroup.procs").read_text().split()
+        return len(pids) == 1 and "nsjail" in Path(f"/proc/{pids[0]}/cmdline").read_text()
+    except OSError:
+        return False
 
 
 async def settled(look: Callable[[], T], wanted: T) -> T:
