@@ -1,4 +1,4 @@
-"""Saving as a stream: what cannot be whole is cut, who leaves ends the threads, memory is bounded."""
+"""Saving as a stream: what cannot be whole is cut, who leaves ends it, memory is bounded."""
 
 from __future__ import annotations
 
