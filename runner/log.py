@@ -12,6 +12,8 @@ import sys
 import time
 from typing import Any
 
+from aiohttp.http_exceptions import HttpProcessingError
+
 #: What every LogRecord has of itself; anything else came by `extra` and belongs to the event.
 _OWN = frozenset(vars(logging.makeLogRecord({}))) | {"message", "asctime", "taskName"}
 
@@ -48,6 +50,14 @@ class TextFormatter(logging.Formatter):
         return f"{line}\n{self.formatException(record.exc_info)}" if record.exc_info else line
 
 
+def _without_the_senders_bytes(record: logging.LogRecord) -> bool:
+    """What is no HTTP is told in a line: its bytes may be a secret, and nothing of ours failed."""
+    if record.exc_info and isinstance(record.exc_info[1], HttpProcessingError):
+        record.msg, record.args, record.exc_info = "a request was not HTTP", (), None
+        record.levelno, record.levelname = logging.WARNING, "WARNING"
+    return True
+
+
 def configure(log_format: str | None) -> None:
     """Sets the process's only handler; `log_format` None means text exactly on a terminal."""
     chosen = log_format or ("text" if sys.stderr.isatty() else "json")
@@ -57,3 +67,4 @@ def configure(log_format: str | None) -> None:
     # Its access log and its per-error lines would say a second time what the wide event says.
     logging.getLogger("aiohttp.access").setLevel(logging.WARNING)
     logging.getLogger("asyncio").setLevel(logging.WARNING)
+    logging.getLogger("aiohttp.server").addFilter(_without_the_senders_bytes)

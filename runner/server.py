@@ -69,6 +69,8 @@ async def _serve(settings: Settings, data: DataRoot, stop: Stop) -> int | None:
             # A client that leaves cancels its handler: its jail is ended, its restore wiped.
             handler_cancellation=True,
             access_log=None,
+            # A body is taken as it comes, or refused: see `headers.refuse_encoding`.
+            auto_decompress=False,
             shutdown_timeout=settings.stop_timeout,
         )
         await web_runner.setup()

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import asyncio
+from collections.abc import Awaitable
+
 from aiohttp import web
 
 from runner.api import headers
@@ -11,6 +14,10 @@ from runner.context import RUNNER
 from runner.session.checkpointing import Checkpoint
 
 MEDIA_TYPE = "application/x-gtar"
+#: Seconds in which the client has to take a chunk, and in which it has to take all of them: the
+#: session is held until it has.
+IDLE_TIMEOUT = 30.0
+TOTAL_TIMEOUT = 3600.0
 
 
 async def get(request: web.Request) -> web.StreamResponse:
@@ -41,13 +48,14 @@ async def _stream(request: web.Request, checkpoint: Checkpoint) -> web.StreamRes
     )
     await response.prepare(request)
     sent = 0
+    deadline = asyncio.get_running_loop().time() + TOTAL_TIMEOUT
     try:
-        await response.write(first)
+        await _taken(response.write(first), deadline)
         sent += len(first)
         async for chunk in checkpoint.chunks:
-            await response.write(chunk)
+            await _taken(response.write(chunk), deadline)
             sent += len(chunk)
-        await response.write_eof()
+        await _taken(response.write_eof(), deadline)
     except BaseException:
         # Without the last chunk of HTTP's own framing the client knows that this is not all of it.
         if request.transport is not None:
@@ -56,3 +64,12 @@ async def _stream(request: web.Request, checkpoint: Checkpoint) -> web.StreamRes
     finally:
         request[EVENT]["bytes"] = sent
     return response
+
+
+async def _taken(writing: Awaitable[None], deadline: float) -> None:
+    """Waits until the client has made room. One that does not is as good as gone."""
+    try:
+        async with asyncio.timeout_at(deadline), asyncio.timeout(IDLE_TIMEOUT):
+            await writing
+    except TimeoutError:
+        raise ConnectionError("the client stopped reading") from None

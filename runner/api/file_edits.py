@@ -53,6 +53,7 @@ async def put(request: web.Request) -> web.Response:
     session_id, expected, path = _asked(request)
     runner.session.refuse_stranger(session_id)
     runner.session.expect(expected)
+    headers.refuse_encoding(request)
     if (request.content_length or 0) > runner.settings.file_max_bytes:
         raise BodyTooLarge("the declared size is over the cap", reason="declared")
     async with _upload(request, runner) as upload:

@@ -105,9 +105,19 @@ def single(request: web.Request, name: str) -> str | None:
 
 
 def require_media_type(request: web.Request, *accepted: str) -> None:
-    """Raises `UnsupportedMediaType` unless the body says it is one of `accepted`."""
+    """Raises `UnsupportedMediaType` unless the body says it is one of `accepted`, as it is."""
     if request.content_type not in accepted:
         raise UnsupportedMediaType(f"it takes {', '.join(accepted)}", field="Content-Type")
+    refuse_encoding(request)
+
+
+def refuse_encoding(request: web.Request) -> None:
+    """Raises `UnsupportedMediaType` for a body that is to be decoded before it is what it is.
+
+    The sizes that are checked are those of the bytes that came: nothing is inflated on the way in.
+    """
+    if request.headers.get("Content-Encoding", "identity").strip().lower() != "identity":
+        raise UnsupportedMediaType("it takes a body as it is", field="Content-Encoding")
 
 
 async def json_body(request: web.Request, kind: type[T]) -> T:
@@ -117,6 +127,8 @@ async def json_body(request: web.Request, kind: type[T]) -> T:
         raw = await request.read()
     except web.HTTPRequestEntityTooLarge:
         raise BodyTooLarge from None
+    except web.RequestPayloadError:
+        raise BadRequest("the body is cut", reason="truncated") from None
     try:
         return msgspec.json.decode(raw, type=kind)
     except msgspec.ValidationError as error:

@@ -19,8 +19,10 @@ MEDIA_TYPES = (
     "application/x-gzip",
     "application/octet-stream",
 )
-#: Seconds in which at least one byte of the archive has to come.
+#: Seconds in which at least one byte of the archive has to come, and in which all of it has to: it
+#: holds the session.
 IDLE_TIMEOUT = 30.0
+TOTAL_TIMEOUT = 3600.0
 READ_BYTES = 256 << 10
 
 
@@ -37,17 +39,18 @@ async def post(request: web.Request) -> web.StreamResponse:
     async with runner.checkpointing.restore(
         session_id, expected_incarnation=expected, given_key=key
     ) as restoring:
-        while chunk := await _read(request):
+        deadline = asyncio.get_running_loop().time() + TOTAL_TIMEOUT
+        while chunk := await _read(request, deadline):
             await restoring.feed(chunk)
         sidecar = await restoring.commit()
     request[EVENT]["entries"] = sidecar.archive.entries
     return json_response(Restored(entries=sidecar.archive.entries, bytes=sidecar.archive.bytes))
 
 
-async def _read(request: web.Request) -> bytes:
+async def _read(request: web.Request, deadline: float) -> bytes:
     """The next bytes of the body, empty at its end. A body that is cut or stalls: corrupt."""
     try:
-        async with asyncio.timeout(IDLE_TIMEOUT):
+        async with asyncio.timeout_at(deadline), asyncio.timeout(IDLE_TIMEOUT):
             return await request.content.read(READ_BYTES)
     except TimeoutError:
         raise CheckpointCorrupt("the body stopped coming", reason="stalled") from None

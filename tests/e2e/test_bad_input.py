@@ -122,6 +122,21 @@ CASES = {
     "another content type": Bad(
         body(), "unsupported_media_type", "Content-Type", status=415, headers={}
     ),
+    "a compressed body": Bad(
+        body(),
+        "unsupported_media_type",
+        "Content-Encoding",
+        status=415,
+        headers=JSON | {"Content-Encoding": "gzip"},
+    ),
+    "a body in an unknown encoding": Bad(
+        body(),
+        "unsupported_media_type",
+        "Content-Encoding",
+        status=415,
+        headers=JSON | {"Content-Encoding": "zstd"},
+    ),
+    "half a character": Bad(b'{"language": "\\ud800", "files": []}', reason="not_json"),
     "a form": Bad(
         body(),
         "unsupported_media_type",

@@ -97,6 +97,20 @@ async def test_nothing_that_is_secret_or_somebodys_is_logged(launch: Callable[..
         assert secret not in text, secret
 
 
+async def test_what_is_no_http_is_a_line_without_its_bytes(runner: Daemon) -> None:
+    host, port = runner.url.removeprefix("http://").split(":")
+    reader, writer = await asyncio.open_connection(host, int(port))
+    writer.write(b"GET / HTTP/1.1\r\nHost: x\r\nAuthorization: Bearer raw-secret\x00\r\n\r\n")
+    assert (await reader.read()).split()[1] == b"400"
+    writer.close()
+    await mark(runner)
+    odd = [event for event in runner.log if event["logger"] == "aiohttp.server"]
+    assert [(event["level"], event["event"]) for event in odd] == [
+        ("warning", "a request was not HTTP")
+    ]
+    assert "raw-secret" not in json.dumps(runner.log)
+
+
 async def test_an_error_never_shows_a_path_of_the_host(runner: Daemon) -> None:
     replies = [
         await runner.file(SESSION, "nothing"),

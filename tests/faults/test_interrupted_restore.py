@@ -55,6 +55,7 @@ async def assert_wiped(daemon: Daemon) -> None:
 
 BEFORE_IT_BEGINS: dict[str, tuple[dict[str, str], int, str]] = {
     "another media type": ({"Content-Type": "text/html"}, 415, "unsupported_media_type"),
+    "a body that is to be inflated": ({"Content-Encoding": "gzip"}, 415, "unsupported_media_type"),
     "a malformed key": ({"X-Sidecar-Key": "x"}, 400, "invalid_request"),
     "a malformed expectation": ({"X-Expected-Incarnation": ""}, 400, "invalid_request"),
     "another incarnation": ({"X-Expected-Incarnation": "x"}, 412, "incarnation_mismatch"),
