@@ -1,7 +1,7 @@
-"""The incarnation: the name of one life of the workspace on one disk.
+"""The incarnation: the name of one life of the workspace on one disk, and the key of that disk.
 
-Minted when a session is bound, never at process start: the process may have been snapshotted into
-an image and cloned, and two clones must never share a name. So it mixes kernel randomness (which a
+Both are minted when a session is bound, never at process start: the process may have been snapshotted
+into an image and cloned, and two clones must never share one. So they mix kernel randomness (which a
 platform may reseed on resume), the session id, what the platform calls this VM, and the clock:
 clones of one snapshot share at most some of these.
 """
@@ -19,6 +19,15 @@ PREFIX = "inc_"
 
 def mint(session_id: str, *, vm_id: str | None = None) -> str:
     """A new incarnation id: `inc_` and 32 hex digits."""
+    return PREFIX + _mixed(session_id, vm_id).hex()[:32]
+
+
+def mint_key(session_id: str, *, vm_id: str | None = None) -> bytes:
+    """A new key of 32 bytes; it has nothing to do with any incarnation id."""
+    return _mixed(session_id, vm_id)
+
+
+def _mixed(session_id: str, vm_id: str | None) -> bytes:
     digest = hashlib.sha256()
     for part in (
         os.urandom(32),
@@ -28,7 +37,7 @@ def mint(session_id: str, *, vm_id: str | None = None) -> str:
         str(time.monotonic_ns()).encode("ascii"),
     ):
         digest.update(len(part).to_bytes(4, "big") + part)
-    return PREFIX + digest.hexdigest()[:32]
+    return digest.digest()
 
 
 def _boot_id() -> str:

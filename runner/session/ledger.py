@@ -34,13 +34,23 @@ class Ledger:
 
     @property
     def disk_key(self) -> bytes:
-        """A random key that lives in this disk's state directory and nowhere else."""
+        """A random key that lives in this disk's state directory and nowhere else, once a session
+        is bound."""
         return self._store.key
 
     def write(self, record: Record, *, durable: bool = False) -> None:
         """Puts `record` on disk, then takes it as the truth: another life of the workspace."""
         with self._lock:
             self._write(record, durable=durable)
+            self.epoch += 1
+
+    def begin(self, record: Record, *, key: bytes) -> None:
+        """The record of a session that is bound. On a disk that had none it is under a new `key`:
+        what a snapshot had on its disk before is in all its clones."""
+        with self._lock:
+            if self.record is None:
+                self._store.rekey(key)
+            self._write(record, durable=False)
             self.epoch += 1
 
     def amend(

@@ -5,8 +5,9 @@ is written here and nowhere else.
 
     state/session.json   the record and, beside it, an HMAC-SHA-256 over it
     state/boot.json      what the last boot's hooks printed (`execution.boot`); for people, unsealed
-    state/key            32 random bytes, made once on this disk: seals the record, and the
-                         checkpoints of deployments that give no key of their own
+    state/key            32 random bytes, made when a session is bound here: seals the record, and
+                         the checkpoints of deployments that give no key of their own. Never made
+                         at start: clones of a started VM's snapshot would share it
 """
 
 from __future__ import annotations
@@ -78,7 +79,18 @@ class Store:
     def __init__(self, state_fd: int) -> None:
         """Takes over `state_fd`, a descriptor of a directory that only root may enter."""
         self._fd = state_fd
-        self.key = self._read_or_make_key()
+        self._key = self._read_key()
+
+    @property
+    def key(self) -> bytes:
+        """This disk's own key; there is one as soon as there is a record."""
+        assert self._key is not None
+        return self._key
+
+    def rekey(self, key: bytes) -> None:
+        """Replaces the key: what the last one sealed is not believed any more."""
+        self._replace(_KEY, key, durable=True)
+        self._key = key
 
     def close(self) -> None:
         """Gives the descriptor back."""
@@ -90,7 +102,7 @@ class Store:
         if sealed is None:
             return None
         mac, separator, body = sealed.partition(_SEALED_SEPARATOR)
-        if not separator or not hmac.compare_digest(mac, self._mac(body)):
+        if self._key is None or not separator or not hmac.compare_digest(mac, self._mac(body)):
             raise RecordUnreadable("its seal is not right")
         try:
             return msgspec.json.decode(body, type=Record)
@@ -99,6 +111,9 @@ class Store:
 
     def save(self, record: Record, *, durable: bool = False) -> None:
         """Replaces the record. `durable` waits for the disk too: a power cut cannot undo it."""
+        if self._key is None:
+            # The end of a session that never was: the first record without a binding.
+            self.rekey(os.urandom(KEY_BYTES))
         body = msgspec.json.encode(record)
         self._replace(_RECORD, self._mac(body) + _SEALED_SEPARATOR + body, durable=durable)
 
@@ -121,12 +136,9 @@ class Store:
     def _mac(self, body: bytes) -> bytes:
         return hmac.new(self.key, body, hashlib.sha256).hexdigest().encode("ascii")
 
-    def _read_or_make_key(self) -> bytes:
+    def _read_key(self) -> bytes | None:
         key = self._read(_KEY)
-        if key is None or len(key) != KEY_BYTES:
-            key = os.urandom(KEY_BYTES)
-            self._replace(_KEY, key, durable=True)
-        return key
+        return key if key is not None and len(key) == KEY_BYTES else None
 
     def _read(self, name: str) -> bytes | None:
         try:

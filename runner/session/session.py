@@ -25,7 +25,7 @@ from runner.session import lifecycle
 from runner.session.ending import end
 from runner.session.guests import Guests
 from runner.session.hold import Hold
-from runner.session.incarnation import mint
+from runner.session.incarnation import mint, mint_key
 from runner.session.ledger import Ledger
 from runner.session.lifecycle import End, Operation, State
 from runner.session.record import Dirty, Record, Store
@@ -94,7 +94,8 @@ class Session:
             return
         incarnation = mint(session_id, vm_id=self.vm_id)
         with full_disk_is_told("there is no room to note whose this VM is"):
-            self.ledger.write(Record(session=session_id, incarnation=incarnation))
+            key = mint_key(session_id, vm_id=self.vm_id)
+            self.ledger.begin(Record(session=session_id, incarnation=incarnation), key=key)
         self._state = lifecycle.after(row, self._state, End.DONE)
         log.info("session bound", extra={"incarnation": incarnation})
 

@@ -41,12 +41,27 @@ def test_what_was_saved_is_what_the_next_daemon_loads(state: Path) -> None:
         assert stat.S_IMODE(path.stat().st_mode) == 0o600
 
 
-def test_a_new_disk_has_a_key_of_its_own_and_no_record(state: Path, tmp_path: Path) -> None:
+def test_a_new_disk_holds_nothing_until_there_is_a_record(state: Path, tmp_path: Path) -> None:
     store = opened(state)
-    assert store.load() is None and len(store.key) == 32
-    assert opened(state).key == store.key
+    assert store.load() is None and not list(state.iterdir())
+    store.save(RECORD)
+    assert opened(state).key == store.key and len(store.key) == 32
     (tmp_path / "other").mkdir()
-    assert opened(tmp_path / "other").key != store.key
+    other = opened(tmp_path / "other")
+    other.save(RECORD)
+    assert other.key != store.key
+
+
+def test_what_another_key_sealed_is_not_believed(state: Path) -> None:
+    store = opened(state)
+    store.save(RECORD)
+    store.rekey(b"k" * 32)
+    assert opened(state).key == b"k" * 32
+    with pytest.raises(RecordUnreadable):
+        opened(state).load()
+    (state / "key").unlink()
+    with pytest.raises(RecordUnreadable):
+        opened(state).load()
 
 
 @pytest.mark.parametrize("cut", [0, 1, 63, 64, 65, 100])

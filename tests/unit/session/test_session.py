@@ -56,6 +56,28 @@ def saved(session: Session) -> Record | None:
     return session.ledger._store.load()
 
 
+def test_clones_of_a_disk_that_no_session_is_bound_to_get_a_key_each(tmp_path: Path) -> None:
+    """Also of one that has a key already: of an earlier daemon, or of a session long gone."""
+    keys = []
+    for clone in ("first", "second"):
+        (tmp_path / clone).mkdir()
+        (tmp_path / clone / "key").write_bytes(b"k" * 32)
+        store = Store(os.open(tmp_path / clone, os.O_RDONLY | os.O_DIRECTORY))
+        session = Session(store, store.load(), state=State.UNBOUND, lock_wait=1.0)
+        session.bind("s")
+        keys.append(session.ledger.disk_key)
+        assert (tmp_path / clone / "key").read_bytes() == session.ledger.disk_key
+    assert len({b"k" * 32, *keys}) == 3
+
+
+def test_the_key_stays_when_a_terminated_session_is_bound_again(make: MakeSession) -> None:
+    first = make()
+    first.bind("s")
+    again = make(state=State.TERMINATED)
+    again.bind("s")
+    assert again.ledger.disk_key == first.ledger.disk_key
+
+
 async def test_binding_is_once_and_for_one(make: MakeSession) -> None:
     session = make()
     assert (session.state, session.incarnation) == (State.UNBOUND, None)
