@@ -38,10 +38,10 @@ def members(items: Iterable[Item]) -> list[tuple[str, bytes]]:
     ]
 
 
-def archive(pairs: Iterable[tuple[str, bytes]], *, mode: str = "w:gz") -> bytes:
+def archive(pairs: Iterable[tuple[str, bytes]]) -> bytes:
     """By Python's tarfile: its owner names, its padding to a record."""
     out = io.BytesIO()
-    with tarfile.open(fileobj=out, mode=mode, format=tarfile.PAX_FORMAT) as tar:
+    with tarfile.open(fileobj=out, mode="w:gz", format=tarfile.PAX_FORMAT, compresslevel=1) as tar:
         for name, body in pairs:
             info = tarfile.TarInfo(name)
             info.size = len(body)

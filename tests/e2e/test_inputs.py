@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import pytest
-
 from tests.fileserver import FileServer
 from tests.harness import Daemon
 from tests.pushing import Item, batch, expanded
@@ -188,14 +186,13 @@ for name in ('a.csv', 'b.bin', 'naïve \\n.txt'):
         assert files(await daemon.execute("1", session="s")) == {}
 
 
-@pytest.mark.parametrize("session", [None, "s"])
-async def test_the_same_fifty_come_first(daemon: Daemon, session: str | None) -> None:
+async def test_the_same_fifty_come_first(daemon: Daemon) -> None:
     code = "for n in range(60): open(f'f{n:02}','w').write('x')"
-    reply = await daemon.execute(code, session=session)
-    assert list(files(reply)) == [f"f{n:02}" for n in range(50)]
-    assert [(s["name"], s["reason"]) for s in reply.json["skipped"]] == [
-        (f"f{n}", "too_many") for n in range(50, 60)
-    ]
-    if session:
-        rest = await daemon.execute("1", session=session)
-        assert list(files(rest)) == [f"f{n}" for n in range(50, 60)]
+    for session in (None, "s"):
+        reply = await daemon.execute(code, session=session)
+        assert list(files(reply)) == [f"f{n:02}" for n in range(50)]
+        assert [(s["name"], s["reason"]) for s in reply.json["skipped"]] == [
+            (f"f{n}", "too_many") for n in range(50, 60)
+        ]
+    rest = await daemon.execute("1", session="s")
+    assert list(files(rest)) == [f"f{n}" for n in range(50, 60)]

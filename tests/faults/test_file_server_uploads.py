@@ -23,32 +23,33 @@ def skipped(reply: Any) -> list[tuple[str, str]]:
     return [(each["name"], each["reason"]) for each in reply.json["skipped"]]
 
 
-@pytest.mark.parametrize(
-    ("statuses", "reason", "tries"),
-    [
-        ([500, 502], None, 3),
-        ([500] * 3, "upload_server_failed", 3),
-        ([404], "upload_not_found", 1),
-        ([413], "upload_refused", 1),
-        ([307], "upload_redirected", 1),
-    ],
+REFUSALS: tuple[tuple[list[int], str | None, int], ...] = (
+    ([500, 502], None, 3),
+    ([500] * 3, "upload_server_failed", 3),
+    ([404], "upload_not_found", 1),
+    ([413], "upload_refused", 1),
+    ([307], "upload_redirected", 1),
 )
+
+
 async def test_what_did_not_get_there_is_named_and_offered_again(
-    start: Callable[..., Any], statuses: list[int], reason: str | None, tries: int
+    start: Callable[..., Any],
 ) -> None:
     async with FileServer() as server:
-        server.refusals = list(statuses)
         daemon = await start(RUNNER_FILE_SERVER_URL=server.url)
-        reply = await daemon.execute(ONE, session="s")
-        assert skipped(reply) == ([("out.csv", reason)] if reason else [])
-        assert len(server.requests("PUT")) == tries
-        again = await daemon.execute("1", session="s")
-        names = [row["name"] for row in again.json["files"]]
-        assert names == (["out.csv"] if reason else [])
-        if reason:
-            assert reply.json["skipped"][0]["href"] == "/session/files/out.csv"
-        # A try has the name of the one before it: the server never has the file twice.
-        assert len({each.path for each in server.requests("PUT")[:tries]}) == 1
+        for number, (statuses, reason, tries) in enumerate(REFUSALS):
+            server.seen.clear()
+            server.refusals = list(statuses)
+            name = f"out{number}.csv"
+            reply = await daemon.execute(f"open('{name}','w').write('1')", session="s")
+            assert skipped(reply) == ([(name, reason)] if reason else [])
+            assert len(server.requests("PUT")) == tries
+            # A try has the name of the one before it: the server never has the file twice.
+            assert len({each.path for each in server.requests("PUT")}) == 1
+            again = await daemon.execute("1", session="s")
+            assert [row["name"] for row in again.json["files"]] == ([name] if reason else [])
+            if reason:
+                assert reply.json["skipped"][0]["href"] == f"/session/files/{name}"
 
 
 async def test_a_slow_server_costs_its_bound_and_no_more(start: Callable[..., Any]) -> None:

@@ -17,7 +17,7 @@ from tests.harness import Daemon
 from tests.pushing import Item, batch
 
 MIB = 1 << 20
-DISK = 48 * MIB
+DISK = 24 * MIB
 
 
 @pytest.fixture
@@ -41,7 +41,7 @@ def item(name: str, mib: int) -> Item:
 
 async def test_a_download_that_does_not_fit_changes_nothing(small_disk: Path) -> None:
     async with FileServer() as server:
-        big = item("big", 60)
+        big = item("big", 30)
         server.put(big.session, big.id, big.body)
         server.put("s", "small", b"small")
         async with daemon_on(small_disk, RUNNER_FILE_SERVER_URL=server.url) as daemon:
@@ -57,10 +57,10 @@ async def test_a_download_that_does_not_fit_changes_nothing(small_disk: Path) ->
 
 async def test_the_cache_makes_room_for_a_download(small_disk: Path) -> None:
     async with FileServer() as server:
-        big = item("big", 30)
+        big = item("big", 13)
         server.put(big.session, big.id, big.body)
         async with daemon_on(small_disk, RUNNER_FILE_SERVER_URL=server.url) as daemon:
-            needed, spare = item("needed", 8), item("spare", 16)
+            needed, spare = item("needed", 3), item("spare", 8)
             for each in (needed, spare):
                 assert (await push(daemon, each)).status == 200
             sent = [reference(needed, "needed"), reference(big, "big")]
@@ -74,11 +74,11 @@ async def test_a_push_makes_room_once_and_is_refused_if_that_does_not_help(
     small_disk: Path,
 ) -> None:
     async with daemon_on(small_disk) as daemon:
-        old, new = item("old", 30), item("new", 31)
+        old, new = item("old", 13), item("new", 14)
         assert (await push(daemon, old)).status == 200
         assert (await push(daemon, new)).status == 200
         assert await missing(daemon, old, new) == [old.key]
-        reply = await push(daemon, item("larger", 60))
+        reply = await push(daemon, item("larger", 30))
         assert (reply.status, reply.json["error"]) == (507, "insufficient_storage")
         assert os.listdir(daemon.data_root / "staging") == []
         assert (await push(daemon, item("small", 1))).status == 200

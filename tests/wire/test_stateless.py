@@ -5,8 +5,6 @@ from __future__ import annotations
 import json
 from typing import Any
 
-import pytest
-
 from tests.fileserver import FileServer
 from tests.harness import Daemon, Reply
 from tests.pushing import Item, batch
@@ -182,16 +180,13 @@ async def test_a_deployment_without_sessions(fast_dir: Any, replay: Replayer) ->
         assert (await daemon.get("/health")).incarnation is None
 
 
-@pytest.mark.parametrize("pair", LATER)
-async def test_what_is_not_wanted_yet_is_ignored(
-    recorded: Daemon, replay: Replayer, pair: str
-) -> None:
+async def test_what_is_not_wanted_yet_is_ignored(recorded: Daemon, replay: Replayer) -> None:
     """Typed and harmless: an unknown field changes nothing, an input that is not here is named."""
 
     def ignored(reply: Reply) -> None:
-        if pair == "manifest.cache_key_without_body_hash":
-            _input_unavailable(reply)
-        else:
-            assert _run(reply)["code"] == 0
+        assert _run(reply)["code"] == 0
 
-    await replay(recorded, pair, expect=ignored)
+    for pair in LATER:
+        names_an_input = pair == "manifest.cache_key_without_body_hash"
+        await replay(recorded, pair, expect=_input_unavailable if names_an_input else ignored)
+    assert replay.seen == list(LATER)

@@ -156,7 +156,7 @@ def test_more_than_the_cache_takes_is_too_large(shelf) -> None:
 
 
 @settings(
-    max_examples=200, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture]
+    max_examples=100, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture]
 )
 @given(st.binary(max_size=1500))
 @example(b"")
@@ -168,7 +168,7 @@ def test_no_tar_bytes_raise_anything_else(shelf, plain: bytes) -> None:
 
 
 @settings(
-    max_examples=200, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture]
+    max_examples=100, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture]
 )
 @given(st.integers(0, 2559), st.integers(0, 255))
 def test_no_changed_byte_of_a_tar_raises_anything_else(shelf, at: int, value: int) -> None:
