@@ -30,34 +30,23 @@ def start_refused(data_root: Path, **environ: str) -> str:
     return done.stderr
 
 
+#: All of them are in tests/unit/test_settings.py.
 BAD_SETTINGS = {
-    "RUNNER_PORT": "http",
     "RUNNER_DATA_ROOT": "relative/path",
-    "RUNNER_SESSION_UID": "0",
     "RUNNER_MEMORY_LIMIT": "512MB",
-    "RUNNER_RUN_TIMEOUT": "30",
-    "RUNNER_NETWORK": "open",
-    "RUNNER_SIDECAR_KEY": "short",
-    "RUNNER_TRUSTED_PROXY": "yes",
-    "RUNNER_LOG_FORMAT": "xml",
-    "RUNNER_TOKEN": "",
+    "RUNNER_SIDECAR_KEY": "my-secret",
 }
 
 
 @pytest.mark.parametrize("name", BAD_SETTINGS)
 def test_a_bad_setting_stops_the_start_and_is_named(tmp_path: Path, name: str) -> None:
     said = start_refused(tmp_path, **{name: BAD_SETTINGS[name]})
-    assert f"{name} takes" in said
+    assert f"{name} takes" in said and "my-secret" not in said
     assert not (tmp_path / "workspace").exists()
 
 
-def test_a_secret_that_is_wrong_is_not_repeated(tmp_path: Path) -> None:
-    assert "my-secret" not in start_refused(tmp_path, RUNNER_SIDECAR_KEY="my-secret")
-
-
-@pytest.mark.parametrize("host", ["0.0.0.0", "::", "192.0.2.1"])
-def test_an_open_address_needs_a_token(tmp_path: Path, host: str) -> None:
-    said = start_refused(tmp_path, RUNNER_HOST=host)
+def test_an_open_address_needs_a_token(tmp_path: Path) -> None:
+    said = start_refused(tmp_path, RUNNER_HOST="0.0.0.0")
     assert "RUNNER_TOKEN" in said and "RUNNER_TRUSTED_PROXY" in said
 
 

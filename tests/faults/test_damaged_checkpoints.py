@@ -65,11 +65,15 @@ async def assert_refused(
     assert await daemon.paths(session) == [], where
     health = (await daemon.get("/health")).json["session"]
     assert (health["state"], health["dirty"]) == ("fresh", None), where
+    code: str = error["error"]
+    return code
+
+
+async def assert_works_on(daemon: Daemon, where: object, *, session: str = SESSION) -> None:
+    """A program finds nothing, and what it makes is new to the client."""
     turn = await daemon.execute(LOOK, language="bash", session=session)
     assert turn.json["run"]["stdout"] == "main\n", where
     assert [file["name"] for file in turn.json["files"]] == ["of-the-last-life"], where
-    code: str = error["error"]
-    return code
 
 
 async def test_the_archive_itself_is_taken(runner: Daemon, made: dict[str, bytes]) -> None:
@@ -78,10 +82,19 @@ async def test_the_archive_itself_is_taken(runner: Daemon, made: dict[str, bytes
     assert len(await runner.paths(SESSION)) == 24
 
 
+async def work_on(daemon: Daemon, number: int, where: int) -> None:
+    """Leaves something for the next refusal to wipe: by a program, or quicker."""
+    if number % 4 == 0:
+        await assert_works_on(daemon, where)
+    else:
+        (daemon.data_root / "workspace/of-the-last-life").write_text("left")
+
+
 async def test_truncated_anywhere_it_is_refused(runner: Daemon, made: dict[str, bytes]) -> None:
     archive = await archive_of(runner, made)
-    for length in spread(len(archive)):
+    for number, length in enumerate(spread(len(archive))):
         assert await assert_refused(runner, archive[:length], length) == "checkpoint_corrupt"
+        await work_on(runner, number, length)
 
 
 async def test_with_a_byte_flipped_anywhere_it_is_refused(
@@ -94,12 +107,14 @@ async def test_with_a_byte_flipped_anywhere_it_is_refused(
         flipped = bytearray(archive)
         flipped[offset] ^= mask
         await assert_refused(runner, bytes(flipped), (offset, mask))
+        await work_on(runner, number, offset)
 
 
 async def test_with_bytes_added_it_is_refused(runner: Daemon, made: dict[str, bytes]) -> None:
     archive = await archive_of(runner, made)
     for extra in (b"\0", b"x", b"\0" * 512, archive, gzip.compress(b"")):
         assert await assert_refused(runner, archive + extra, extra[:8]) == "checkpoint_unsafe"
+        await assert_works_on(runner, extra[:8])
     await assert_refused(runner, b"x" + archive, "before")
 
 
@@ -140,6 +155,7 @@ async def test_no_sidecar_but_its_own_is_taken(launch: Callable[..., Any]) -> No
     ):
         spliced = gzip.compress(cut(body)[0] + cut(sidecar)[1], mtime=0)
         assert await assert_refused(first, spliced, name) == "checkpoint_unauthentic", name
+        await assert_works_on(first, name)
     again = gzip.compress(b"".join(cut(mine)), mtime=0)
     assert await assert_refused(first, again, "compressed again") == "checkpoint_corrupt"
     assert (await first.restore(SESSION, mine)).status == 200
@@ -158,3 +174,4 @@ async def test_another_sessions_archive_is_named_so_where_the_key_is_right(
     theirs = (await second.checkpoint("another", headers=key)).body
     code = await assert_refused(first, theirs, "another session", headers=key)
     assert code == "checkpoint_wrong_session"
+    await assert_works_on(first, "another session")

@@ -8,7 +8,7 @@ from dataclasses import fields
 from pathlib import Path
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from jail.profile import Network
@@ -110,6 +110,7 @@ def test_unknown_names_are_told_and_not_refused() -> None:
     Settings.from_environment(environ)
 
 
+@settings(max_examples=60)
 @given(st.sampled_from([each.name for each in fields(Settings)]), st.text(max_size=30))
 def test_any_text_is_a_value_or_a_named_refusal(name: str, text: str) -> None:
     variable = f"RUNNER_{name.upper()}"
