@@ -18,7 +18,6 @@ from runner.errors import IdempotencyMismatch, NotFound
 from runner.execution.executor import Executed, Executor
 from runner.execution.idempotency import Key, Remembered
 from runner.execution.running import Execution, Finished, Life, Order
-from runner.finish import finish
 from runner.session.lifecycle import Operation
 from runner.session.session import Provision, Session
 
@@ -69,9 +68,9 @@ class Executions:
         try:
             yield Attended(execution, known is not None)
         finally:
-            if order.key is None and not execution.is_over:
+            if order.key is None:
+                # The session is free only when its task has seen the jail reaped.
                 execution.cancel()
-                await finish(execution.settled())
 
     def received(self, execution: Execution) -> None:
         """A client has the whole result: what it names is surfaced now, whoever asked first."""

@@ -105,9 +105,11 @@ class Execution:
         try:
             return await wait()
         except asyncio.CancelledError:
+            # By `cancel`, or by what cannot wait for this task any longer (a session's end):
+            # whoever waits for a result is told so in either case.
+            self.cancelled = True
             task = asyncio.current_task()
-            if not self.cancelled or task is None:
-                raise
+            assert task is not None
             task.uncancel()
             return None
 

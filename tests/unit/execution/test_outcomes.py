@@ -149,6 +149,13 @@ def test_a_kill_is_what_the_counters_say(change: dict[str, object], kind: Kind) 
     assert classify(stage).kind is kind
 
 
+def test_people_are_told_nsjails_last_word_without_where_things_lie() -> None:
+    last = "[E] mountPt():235 mount('/var/lib/x/jobs/1', '/mnt/data') /srv/a: No such file"
+    jail = replace(BLANK, started=False, wait_status=None, nsjail_log=("first", last))
+    line = classify(StageFacts(workspace_present=True, jail=jail)).evidence["nsjail_line"]
+    assert line == "[E] mountPt():235 mount('<path>', '<path>') <path>: No such file"
+
+
 def test_a_full_disk_counts_only_against_a_program_that_failed() -> None:
     full = StageFacts(workspace_present=True, jail=BLANK, limits=LIMITS, storage_full=True)
     assert classify(full).kind is Kind.EXITED
