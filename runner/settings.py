@@ -124,7 +124,8 @@ class Settings:
     queue_wait: float = _setting(30.0, _seconds)
     heartbeat: float = _setting(10.0, _seconds)
     results_max_bytes: int = _setting(32 << 20, _size)
-    file_server_url: str | None = _setting(None, _http_url)
+    #: May carry a password.
+    file_server_url: str | None = _setting(None, _http_url, secret=True)
     file_server_timeout: float = _setting(30.0, _seconds)
     file_max_bytes: int = _setting(2 << 30, _size)
     input_cache_bytes: int = _setting(1 << 30, _size)

@@ -14,7 +14,8 @@ from msgspec import Meta, Struct
 
 Milliseconds = Annotated[int, Meta(ge=1, le=86_400_000)]
 Bytes = Annotated[int, Meta(ge=1, le=1 << 50)]
-Label = Annotated[str, Meta(min_length=1, max_length=1024)]
+#: A gateway hands out sealed handles in place of ids; they are long.
+Label = Annotated[str, Meta(min_length=1, max_length=4096)]
 
 
 class RequestFile(Struct, frozen=True, kw_only=True):

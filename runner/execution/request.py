@@ -8,7 +8,7 @@ import base64
 import binascii
 import secrets
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from image.runtimes import Runtime, select
 from jail.profile import Limits
@@ -59,7 +59,7 @@ class Plan:
     run_limits: Limits
     compile_limits: Limits | None
     output_session_id: str
-    egress_grant: str | None = None
+    egress_grant: str | None = field(default=None, repr=False)
 
     @property
     def wall_ms(self) -> int:

@@ -13,7 +13,7 @@ import contextlib
 import mimetypes
 import random
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TypeVar
 from urllib.parse import quote
 
@@ -46,7 +46,7 @@ class ObjectName:
 
     storage_session_id: str
     id: str
-    grant: str | None = None
+    grant: str | None = field(default=None, repr=False)
 
 
 class ObjectInfo(msgspec.Struct, frozen=True):

@@ -86,6 +86,27 @@ os.unlink('skill.md'); open('skill.md','w').write('mine')
     assert files(reply)["skill.md"]["id"] == "h2_again"
 
 
+async def test_edits_outlive_the_same_original_and_not_another_one(daemon: Daemon) -> None:
+    """For inputs by reference and inline ones alike: their bytes decide, not their ids."""
+    newer = Item("hs", "h9", b"newer")
+    await push(daemon, CSV, newer)
+
+    async def turn(code: str, item: Item, text: str) -> str:
+        inline = {"name": "inline", "content": text}
+        sent = [reference(item, "in.csv"), inline]
+        reply = await daemon.execute(code, session="s", files=sent)
+        return reply.json["run"]["stdout"]
+
+    show = "print(open('in.csv').read(), open('inline').read())"
+    edit = "for n in ('in.csv', 'inline'): open(n, 'w').write('edited')"
+    assert await turn(show, CSV, "first") == "x,y\n1,2\n first\n"
+    await turn(edit, CSV, "first")
+    assert await turn(show, CSV, "first") == "edited edited\n"
+    assert await turn(show, newer, "second") == "newer second\n"
+    await turn("import os; os.unlink('in.csv'); os.mkdir('in.csv')", newer, "second")
+    assert await turn(show, newer, "second") == "newer second\n"
+
+
 async def test_what_the_client_sends_back_unchanged_is_inherited(daemon: Daemon) -> None:
     await push(daemon, CSV)
     edit = "open('in.csv','a').write('3,4\\n')"
