@@ -35,7 +35,8 @@ def classify(stage: StageFacts) -> Verdict:
         return _verdict(MISSING, None, None, {"workspace_present": stage.workspace_present})
     row = next((rule.row for rule in RULES if rule.holds(stage, jail)), UNKNOWN)
     told = evidence(stage, jail)
-    if row is UNKNOWN:
+    if row.fault == "infrastructure":
+        # No number is the program's own.
         return _verdict(row, None, None, told)
     code, signal_name = _piston_end(jail)
     if row.kind is Kind.EXITED:

@@ -73,7 +73,9 @@ def test_every_fact_has_a_verdict_that_holds_together(stage: StageFacts) -> None
     assert said.retryable is (said.fault == "infrastructure")
     assert (said.status == "XX") is (said.fault == "infrastructure")
     if said.signal_name is not None:
-        assert said.code is not None and 128 < said.code <= 128 + 64
+        assert said.code is not None and 128 < said.code <= 255
+    if said.retryable:
+        assert said.code is None
     if said.kind is Kind.EXITED:
         assert (said.fault == "none") is (said.code == 0)
     if not stage.workspace_present:
