@@ -73,7 +73,11 @@ async def _checked(request: web.Request, hook: str) -> web.Response:
 
 
 async def run(request: web.Request) -> web.Response:
-    """Names the VM and the session that it is for. The first valid one wins."""
+    """Names the VM and the session that it is for. The first valid one wins.
+
+    It is the first thing that a clone of a snapshot is told, so before anything is made in the
+    session's name, clock and randomness become this clone's own.
+    """
     runner = request.app[RUNNER]
     body = await _body(request)
     session_id = _session_id(body.payload)
@@ -82,11 +86,12 @@ async def run(request: web.Request) -> web.Response:
         return json_response(HookReply(hook="run", status="ok"))
     if body.microvm_id:
         runner.machine.identify(body.microvm_id)
+    steps = [] if runner.session.incarnation else await _resume(runner, body)
     try:
         runner.session.admit(session_id, expected_incarnation=None)
     except WorkspaceDirty:
         log.warning("a run hook for another session was ignored")
-    return json_response(HookReply(hook="run", status="ok"))
+    return json_response(HookReply(hook="run", status="ok", steps=steps))
 
 
 async def suspend(request: web.Request) -> web.Response:

@@ -50,13 +50,27 @@ async def test_the_first_valid_run_wins_and_a_malformed_one_takes_no_slot(daemon
     assert malformed.status == 200
     assert malformed.incarnation is None
     first = await hook(daemon, "run", run_body(SESSION))
-    assert (first.status, first.json) == (200, {"hook": "run", "status": "ok"})
+    assert first.status == 200 and first.json["status"] == "ok"
     again = await hook(daemon, "run", run_body(SESSION))
     other = await hook(daemon, "run", run_body("somebody-else", "mvm-2"))
     assert again.status == other.status == 200
     assert first.incarnation == again.incarnation == other.incarnation is not None
     assert (await daemon.execute("print(1)", session=SESSION)).status == 200
     assert (await daemon.execute("print(1)", session="somebody-else")).status == 409
+
+
+async def test_a_first_run_makes_a_clone_its_own_before_the_session_is_bound(
+    daemon: Daemon,
+) -> None:
+    """And only the first: a session that runs keeps what was made ahead for it."""
+    first = await hook(daemon, "run", run_body(SESSION))
+    steps = {step["name"]: step for step in first.json["steps"]}
+    assert steps["entropy"]["done"] and "vm id" in steps["entropy"]["detail"]
+    assert "warmed" in steps and "clock" in steps
+    assert "steps" not in (await hook(daemon, "run", run_body(SESSION))).json
+    await daemon.stop()
+    names = [line["event"] for line in daemon.log]
+    assert names.index("resumed") < names.index("session bound")
 
 
 async def test_a_run_that_is_no_json_is_refused(daemon: Daemon) -> None:
