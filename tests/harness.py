@@ -12,35 +12,18 @@ import os
 import signal
 import sys
 from collections.abc import AsyncIterator, Mapping, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-import aiohttp
+from tests.client import START_TIMEOUT, Client, Reply
 
-START_TIMEOUT = 30.0
+__all__ = ["Client", "Daemon", "Reply", "daemons"]
+
 STOP_TIMEOUT = 30.0
 REPOSITORY = Path(__file__).resolve().parent.parent
 
 
-@dataclass(frozen=True, slots=True)
-class Reply:
-    """One response, read to its end."""
-
-    status: int
-    headers: Mapping[str, str]
-    body: bytes
-
-    @property
-    def json(self) -> Any:
-        return json.loads(self.body)
-
-    @property
-    def incarnation(self) -> str | None:
-        return self.headers.get("X-Incarnation-Id")
-
-
-class Daemon:
+class Daemon(Client):
     """A runner on a free loopback port with a data root of its own."""
 
     def __init__(
@@ -51,25 +34,19 @@ class Daemon:
         wrapper: Sequence[str] = (),
     ) -> None:
         """`wrapper`: a command that takes something away from the daemon and execs it."""
+        super().__init__()
         self.data_root = data_root
         self.environ = dict(environ or {})
         self._wrapper = wrapper
-        self.url = ""
         self.log: list[dict[str, Any]] = []
         self._process: asyncio.subprocess.Process | None = None
         self._reader: asyncio.Task[None] | None = None
-        self._client: aiohttp.ClientSession | None = None
         self._address: asyncio.Future[str] | None = None
 
     @property
     def pid(self) -> int:
         assert self._process is not None
         return self._process.pid
-
-    @property
-    def client(self) -> aiohttp.ClientSession:
-        assert self._client is not None
-        return self._client
 
     async def start(self, *, ready: bool = True) -> Daemon:
         """Starts it; with `ready`, returns when /health says 200."""
@@ -90,18 +67,11 @@ class Daemon:
             limit=1 << 20,
         )
         self._reader = asyncio.create_task(self._read_log())
-        self.url = await asyncio.wait_for(self._address, START_TIMEOUT)
-        self._client = aiohttp.ClientSession(
-            self.url, timeout=aiohttp.ClientTimeout(total=120), auto_decompress=False
-        )
+        url = await asyncio.wait_for(self._address, START_TIMEOUT)
+        self.open(url)
         if ready:
             await self.wait_ready()
         return self
-
-    async def wait_ready(self) -> None:
-        async with asyncio.timeout(START_TIMEOUT):
-            while (await self.get("/health")).status != 200:
-                await asyncio.sleep(0.02)
 
     async def _read_log(self) -> None:
         assert self._process is not None and self._process.stderr is not None
@@ -131,9 +101,7 @@ class Daemon:
         return await self._end(0)
 
     async def _end(self, number: int) -> int:
-        if self._client is not None:
-            await self._client.close()
-            self._client = None
+        await self.close()
         assert self._process is not None
         if self._process.returncode is None:
             with contextlib.suppress(ProcessLookupError):
@@ -149,73 +117,6 @@ class Daemon:
 
     async def __aexit__(self, *_: object) -> None:
         await self.stop()
-
-    # Speaking to it
-
-    async def request(
-        self,
-        method: str,
-        path: str,
-        *,
-        session: str | None = None,
-        headers: Mapping[str, str] | None = None,
-        **more: Any,
-    ) -> Reply:
-        sent = dict(headers or {})
-        if session is not None:
-            sent["X-Runtime-Session-Id"] = session
-        async with self.client.request(method, path, headers=sent, **more) as response:
-            return Reply(response.status, response.headers.copy(), await response.read())
-
-    async def get(self, path: str, **more: Any) -> Reply:
-        return await self.request("GET", path, **more)
-
-    async def execute(
-        self,
-        code: str,
-        *,
-        language: str = "python",
-        session: str | None = None,
-        headers: Mapping[str, str] | None = None,
-        name: str = "main",
-        files: list[dict[str, Any]] | None = None,
-        **body: Any,
-    ) -> Reply:
-        """POST /execute with `code` as the first file."""
-        sent = {
-            "language": language,
-            "version": "*",
-            "files": [{"name": name, "content": code}, *(files or [])],
-        } | body
-        return await self.request("POST", "/execute", session=session, headers=headers, json=sent)
-
-    async def checkpoint(self, session: str, **more: Any) -> Reply:
-        return await self.get("/session/checkpoint", session=session, **more)
-
-    async def restore(
-        self,
-        session: str,
-        archive: Any,
-        *,
-        headers: Mapping[str, str] | None = None,
-        **more: Any,
-    ) -> Reply:
-        return await self.request(
-            "POST",
-            "/session/restore",
-            session=session,
-            headers={"Content-Type": "application/x-gtar", **(headers or {})},
-            data=archive,
-            **more,
-        )
-
-    async def file(self, session: str, path: str, **more: Any) -> Reply:
-        return await self.get(f"/session/files/{path}", session=session, **more)
-
-    async def paths(self, session: str) -> list[str]:
-        """The names of the session's files."""
-        listed = await self.get("/session/files", session=session)
-        return [each["path"] for each in listed.json["files"]]
 
 
 @contextlib.asynccontextmanager
