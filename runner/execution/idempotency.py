@@ -30,8 +30,12 @@ class Key:
 
 
 def digest(request: ExecuteRequest) -> bytes:
-    """Of the request as it was understood: spaces and the order of names do not matter."""
-    return hashlib.sha256(msgspec.json.encode(request, order="sorted")).digest()
+    """Of the request as it was understood: spaces and the order of names do not matter.
+
+    A grant is what lets a request fetch, not what it asks for: a retry may bring a fresh one.
+    """
+    asked = msgspec.structs.replace(request, egress_grant=None)
+    return hashlib.sha256(msgspec.json.encode(asked, order="sorted")).digest()
 
 
 T = TypeVar("T")

@@ -19,7 +19,7 @@ from jail.pump import StreamName
 StageName = Literal["compile", "run"]
 Mark = Literal["started", "stdout", "stderr"]
 
-#: So far a reader may be behind before the program has to wait for it.
+#: So far the quickest reader may be behind before the program has to wait for it.
 WINDOW_BYTES = 64 << 10
 #: A reader gets no more at once: what it writes to its client waits in memory until it is sent.
 EVENT_BYTES = 64 << 10
@@ -107,7 +107,11 @@ class Transcript:
         self._move()
 
     async def keep_pace(self, released: asyncio.Event) -> None:
-        """Waits until no reader is far behind, or until `released`."""
+        """Waits until a reader has come close, or until `released`.
+
+        The quickest counts: a client that lost its connection without either side knowing, and that
+        has asked again, must not be held up by what it left behind.
+        """
         while not released.is_set() and self._lag() > WINDOW_BYTES:
             await self._taken.wait()
 
@@ -121,7 +125,7 @@ class Transcript:
         self._moved = asyncio.Event()
 
     def _lag(self) -> int:
-        return max((len(self._text) - reader.passed_on for reader in self._readers), default=0)
+        return min((len(self._text) - reader.passed_on for reader in self._readers), default=0)
 
 
 class Reader:

@@ -18,7 +18,7 @@ def digest_of(body: str) -> bytes:
 def test_spaces_order_and_unknown_fields_make_no_other_request() -> None:
     one = '{"language":"c","files":[{"content":"x"}],"env_vars":{"A":"1","B":"2"}}'
     two = """{ "env_vars": {"B": "2", "A": "1"}, "files": [ {"content": "x"} ],
-               "language": "c", "unknown": 1 }"""
+               "language": "c", "unknown": 1, "egress_grant": "fresh" }"""
     assert digest_of(one) == digest_of(two)
 
 
