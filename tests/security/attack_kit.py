@@ -68,7 +68,7 @@ def refusal(attempt: Any, *arguments: Any, **more: Any) -> str:
 def read(path: str, most: int = 1 << 20) -> str:
     """Reads a file; its text, or the name of the errno."""
     try:
-        with open(path, "rb", buffering=0) as file:
+        with open(path, "rb") as file:
             return file.read(most).decode("utf-8", "replace")
     except OSError as error:
         return errno.errorcode[error.errno or 0]
