@@ -101,7 +101,9 @@ def prepare(runtime_dir: str, *, uid: int, gid: int) -> Rootfs:
 def mounts(rootfs: Rootfs, profile: Profile, resolv_conf: str | None = None) -> tuple[Mount, ...]:
     """Every mount of one jail. Pure. `resolv_conf` is that of its network, if it has one."""
     resolvers = Mount("/etc/resolv.conf", content=resolv_conf or "", is_dir=False, executable=False)
-    tmpfs = f"size={profile.tmp_bytes},mode=1777"
+    # One inode a page, as the kernel's own default has it: each is a kilobyte of the kernel's memory
+    # and half a million take it seconds to free, in which the jail cannot be proven empty.
+    tmpfs = f"size={profile.tmp_bytes},nr_inodes={profile.tmp_bytes >> 12},mode=1777"
     return (
         *rootfs.system,
         Mount("/etc", source=rootfs.etc, is_bind=True, executable=False),
@@ -180,6 +182,10 @@ def _proc_masks(empty_file: str, empty_dir: str) -> tuple[Mount, ...]:
     for name in sorted(os.listdir("/proc")):
         mode = os.lstat(f"/proc/{name}").st_mode if not name.isdigit() else stat.S_IFLNK
         if name in _PROC_SHOWN or stat.S_ISLNK(mode):
+            continue
+        if stat.S_ISREG(mode) and not mode & 0o077:
+            # The kernel keeps it from all but root. Mounting over it opens it, and to open kmsg or
+            # kcore the daemon would need CAP_SYSLOG or CAP_SYS_RAWIO.
             continue
         is_dir = stat.S_ISDIR(mode)
         source = empty_dir if is_dir else empty_file
