@@ -12,12 +12,12 @@ import logging
 from collections.abc import AsyncIterator
 from dataclasses import dataclass
 
-import msgspec
-
 from runner.errors import IdempotencyMismatch, NotFound
+from runner.execution.encoding import encode, is_small
 from runner.execution.executor import Executed, Executor
 from runner.execution.idempotency import Key, Remembered
 from runner.execution.running import Execution, Finished, Life, Order
+from runner.finish import finish_in_thread
 from runner.session.lifecycle import Operation
 from runner.session.session import Provision, Session
 
@@ -157,10 +157,10 @@ class Executions:
         if finished is not None:
             return finished
         life = self._life() if in_session else None
-        return _finished(self._executor.cancelled(order.plan), life)
+        return await _finished(self._executor.cancelled(order.plan), life)
 
     async def _stateless(self, order: Order, execution: Execution) -> Finished:
-        return _finished(await self._executor.stateless(order.plan, execution), None)
+        return await _finished(await self._executor.stateless(order.plan, execution), None)
 
     async def _in_session(self, order: Order, execution: Execution) -> Finished:
         assert order.session_id is not None
@@ -172,13 +172,15 @@ class Executions:
         ) as hold:
             executed = await self._executor.in_session(order.plan, execution, hold)
             self._newest = execution
-            return _finished(executed, self._life())
+            return await _finished(executed, self._life())
 
 
-def _finished(executed: Executed, life: Life | None) -> Finished:
-    run = executed.result.run
+async def _finished(executed: Executed, life: Life | None) -> Finished:
+    result = executed.result
+    run = result.run
+    body = encode(result) if is_small(result) else await finish_in_thread(encode, result)
     return Finished(
-        body=msgspec.json.encode(executed.result),
+        body=body,
         delivered=executed.delivered,
         life=life,
         summary={
