@@ -18,7 +18,7 @@ SYSTEM := \
 	curl:/usr/bin/curl \
 	ca-certificates:/etc/ssl/certs/ca-certificates.crt
 
-.PHONY: setup demo test run bench docs lint format clean
+.PHONY: setup demo test run model bench docs lint format clean
 
 ## the virtual environment, the dependencies, and system packages if any are missing
 setup: $(STAMP)
@@ -41,6 +41,11 @@ test: setup
 run: setup
 	@$(BIN)/python -m tests.e2e.hello &
 	@$(BIN)/sandbox-runner serve
+
+## 10,000 random steps of the real daemon beside the model; MODEL_SEED chooses others
+model: setup
+	MODEL_STEPS=$${MODEL_STEPS:-10000} MODEL_SEED=$${MODEL_SEED:-$$(date +%s)} \
+		$(BIN)/python -m pytest tests/model/test_live.py
 
 ## speed, as ratios to a floor taken in the same run
 bench: setup

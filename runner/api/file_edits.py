@@ -24,7 +24,7 @@ from runner.errors import (
     PreconditionFailed,
 )
 from runner.finish import finish
-from runner.session.hold import Hold
+from runner.session.hold import Hold, workspace_of
 from runner.session.lifecycle import Operation
 from runner.wire import FileInfo
 from runner.workspace import editing
@@ -104,7 +104,7 @@ def _put(
 ) -> editing.Edited:
     owner = runner.data.owner
     _refuse_read_only(hold, path)
-    with full_disk_is_told(_NO_FIT), runner.data.workspace() as workspace:
+    with full_disk_is_told(_NO_FIT), workspace_of(runner.data, hold) as workspace:
         edited = editing.put(
             workspace,
             path,
@@ -121,7 +121,7 @@ def _put(
 
 def _delete(runner: Runner, hold: Hold, path: SafePath, precondition: editing.Precondition) -> None:
     _refuse_read_only(hold, path)
-    with runner.data.workspace() as workspace:
+    with workspace_of(runner.data, hold) as workspace:
         editing.delete(workspace, path, precondition=precondition)
     name = str(path)
     hold.whole(

@@ -9,7 +9,7 @@ import asyncio
 import contextlib
 import logging
 import secrets
-from collections.abc import AsyncGenerator, AsyncIterator, Iterator
+from collections.abc import AsyncGenerator, AsyncIterator
 from dataclasses import dataclass
 from datetime import UTC, datetime
 
@@ -19,16 +19,15 @@ from runner.checkpoint.limits import Limits
 from runner.checkpoint.restore import Expected, Restore
 from runner.checkpoint.save import stream_save
 from runner.checkpoint.sidecar import WRONG_KEY, Sidecar, SidecarFacts, derive_key
-from runner.errors import CheckpointUnauthentic, IncarnationMismatch, Internal, WorkspaceDirty
+from runner.errors import CheckpointUnauthentic, IncarnationMismatch, Internal
 from runner.finish import finish
-from runner.session.hold import Hold
+from runner.session.hold import Hold, workspace_of
 from runner.session.lifecycle import Operation
 from runner.session.record import Dirty
 from runner.session.session import Provision, Session
 from runner.settings import Settings
 from runner.workspace.dataroot import DataRoot
 from runner.workspace.fingerprint import HashCache
-from runner.workspace.tree import Tree
 
 log = logging.getLogger(__name__)
 
@@ -91,7 +90,7 @@ class Checkpointing:
             )
             # Outermost: a guest goes on only when nothing reads the tree any more.
             async with session.guests.frozen():
-                with self._workspace(hold) as tree:
+                with workspace_of(self._data, hold) as tree:
                     if hold.is_shared:
                         # A guest's mappings change files without a trace: no two states are one.
                         await finish(asyncio.to_thread(tree.mark))
@@ -107,16 +106,6 @@ class Checkpointing:
                     async with contextlib.aclosing(chunks):
                         yield Checkpoint(etag, entries, planned.omitted, chunks)
             hold.done()
-
-    @contextlib.contextmanager
-    def _workspace(self, hold: Hold) -> Iterator[Tree]:
-        try:
-            tree = self._data.workspace()
-        except (FileNotFoundError, NotADirectoryError):
-            hold.tearing(Dirty.MISSING)
-            raise WorkspaceDirty("it is gone", reason=Dirty.MISSING) from None
-        with tree:
-            yield tree
 
     @contextlib.asynccontextmanager
     async def restore(

@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import contextlib
+from collections.abc import Iterator, Mapping
 from dataclasses import replace
 
+from runner.errors import WorkspaceDirty
 from runner.session.ledger import Ledger
 from runner.session.lifecycle import End, Row, State
 from runner.session.record import Dirty, Record
+from runner.workspace.dataroot import DataRoot
 from runner.workspace.full import full_disk_is_told
 from runner.workspace.priming import Primed
+from runner.workspace.tree import Tree
 
 _NO_NOTE = "there is no room to note what is done to the workspace"
 
@@ -77,3 +81,15 @@ class Hold:
     def done(self) -> None:
         """The operation did what was asked."""
         self.end = End.DONE
+
+
+@contextlib.contextmanager
+def workspace_of(data: DataRoot, hold: Hold) -> Iterator[Tree]:
+    """The workspace that is held. Raises `WorkspaceDirty`, and the session is, if it is gone."""
+    try:
+        tree = data.workspace()
+    except (FileNotFoundError, NotADirectoryError):
+        hold.tearing(Dirty.MISSING)
+        raise WorkspaceDirty("it is gone", reason=Dirty.MISSING) from None
+    with tree:
+        yield tree

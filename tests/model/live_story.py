@@ -1,0 +1,234 @@
+"""Stories of one session after the other: requests and accidents, as random as they come.
+
+What lives here: the rules. How each is compared with the model is in `live_compared`.
+"""
+
+from __future__ import annotations
+
+import asyncio
+
+from hypothesis import strategies as st
+from hypothesis.stateful import precondition, rule
+
+from runner.session.lifecycle import State
+from tests.model.live import answer
+from tests.model.live_compared import Compared
+from tests.model.live_expected import Answer, Run
+from tests.model.session_world import Files
+
+#: A start of the daemon takes as long as ten other steps.
+STEPS_BETWEEN_STARTS = 15
+
+CLIENT = st.integers(0, 1)
+RUN = st.builds(Run, st.sampled_from(["in-1", "in-2"]), st.sampled_from("abc"), st.just(b"x"))
+#: Which of the checkpoints taken so far, counted from the last.
+WHICH = st.integers(0, 3)
+#: One of two requests that are made at once.
+HALF = st.sampled_from(["boot", "execute", "checkpoint", "restore", "corrupt", "no input"])
+
+
+class Story(Compared):
+    """Every rule is one step, and ends with everything compared."""
+
+    # Requests
+
+    @rule(client=CLIENT)
+    def boot(self, client: int) -> None:
+        self.answers(self.live.boot(self.guard(client)), self.expected.boot(client))
+
+    @rule(client=CLIENT, run=RUN)
+    def execute(self, client: int, run: Run) -> None:
+        reply = self.do(self.live.execute(self.guard(client), run))
+        wanted = self.expected.execute(client, run)
+        assert answer(reply) == wanted
+        if wanted is Answer.OK:
+            assert [file["name"] for file in reply.json["files"]] == self.expected.delivered
+        self.compare()
+
+    @rule(client=CLIENT)
+    def execute_without_input(self, client: int) -> None:
+        asked = self.live.execute_without_input(self.guard(client))
+        self.answers(asked, self.expected.execute_without_input(client))
+
+    @rule(client=CLIENT, path=st.sampled_from("abc"), content=st.binary(max_size=3))
+    def put(self, client: int, path: str, content: bytes) -> None:
+        asked = self.live.put(self.guard(client), path, content)
+        self.answers(asked, self.expected.put(client, path, content))
+
+    @rule(client=CLIENT)
+    def checkpoint(self, client: int) -> None:
+        got, archive = self.do(self.live.checkpoint(self.guard(client)))
+        wanted, tree = self.expected.checkpoint(client)
+        assert got == wanted
+        if tree is not None:
+            self.archives.append((archive, tree))
+        self.compare()
+
+    @precondition(lambda self: self.archives)
+    @rule(client=CLIENT, which=WHICH)
+    def restore(self, client: int, which: int) -> None:
+        archive, tree = self.archive(which)
+        asked = self.live.restore(self.guard(client), archive)
+        self.answers(asked, self.expected.restore(client, tree))
+
+    @precondition(lambda self: self.archives)
+    @rule(client=CLIENT, which=WHICH, where=st.floats(0.1, 0.9))
+    def restore_what_is_damaged(self, client: int, which: int, where: float) -> None:
+        damaged = bytearray(self.archive(which)[0])
+        damaged[int(len(damaged) * where)] ^= 0x10
+        asked = self.live.restore(self.guard(client), bytes(damaged))
+        self.answers(asked, self.expected.restore_fails(client))
+
+    @precondition(lambda self: self.archives)
+    @rule(client=CLIENT, which=WHICH)
+    def leave_a_restore(self, client: int, which: int) -> None:
+        if self.is_mistaken(client):
+            return self.restore(client, which)
+        archive, _ = self.archive(which)
+
+        async def leave() -> None:
+            asked = await self.live.begin_restore(self.guard(client), archive)
+            asked.cancel()
+            await self.live.until(lambda state: state != "restoring")
+
+        self.do(leave())
+        self.expected.restore_fails(client)
+        return self.compare()
+
+    @precondition(lambda self: self.archives)
+    @rule(client=CLIENT, which=WHICH)
+    def restore_by_another_media_type(self, client: int, which: int) -> None:
+        """Refused before it begins."""
+        archive, _ = self.archive(which)
+        asked = self.live.restore(self.guard(client), archive, media_type="text/plain")
+        self.answers(asked, Answer.MEDIA_TYPE)
+
+    @rule(client=CLIENT, run=RUN)
+    def leave_an_execute(self, client: int, run: Run) -> None:
+        if not self.expected.is_open_to(client):
+            return self.execute(client, run)
+        unique = self.unique(run, then="sleep 60")
+
+        async def leave() -> None:
+            await self.live.execute_and_leave(self.guard(client), unique, key=None)
+            await self.live.until(lambda state: state == "ready")
+
+        self.do(leave())
+        self.expected.execute(client, unique, delivered=False)
+        return self.compare()
+
+    @rule(client=CLIENT, run=RUN)
+    def ask_again_for_an_execute(self, client: int, run: Run) -> None:
+        """The reply is lost, and the client repeats the request with its key."""
+        if not self.expected.is_open_to(client):
+            return self.execute(client, run)
+        unique = self.unique(run, then="sleep 0.1")
+        guard = self.guard(client)
+        key = unique.adds.decode()
+        self.do(self.live.execute_and_leave(guard, unique, key=key))
+        reply = self.do(self.live.execute(guard, unique, key=key))
+        assert answer(reply) == self.expected.execute(client, unique, repeated=True)
+        assert [file["name"] for file in reply.json["files"]] == self.expected.delivered
+        return self.compare()
+
+    @rule(first=HALF, second=HALF, run=RUN, other=RUN, which=WHICH)
+    def two_at_once(self, first: str, second: str, run: Run, other: Run, which: int) -> None:
+        """They come one after the other, in either order."""
+        asked = [self.half(first, 0, run, which), self.half(second, 1, other, which)]
+
+        async def both() -> list[Answer]:
+            return list(await asyncio.gather(*(ask() for ask, _ in asked)))
+
+        got = self.do(both())
+        foreseen = []
+        for order in ((0, 1), (1, 0)):
+            expected = self.expected.copy()
+            wanted = {half: asked[half][1](expected) for half in order}
+            foreseen.append(expected)
+            if got == [wanted[0], wanted[1]] and self.fits(expected):
+                self.expected = expected
+                self.compare()
+                return
+        raise AssertionError(f"{first} and {second} were answered {got}, in neither order")
+
+    # Accidents
+
+    def _make_ready(self, client: int) -> None:
+        """So that nothing but the operation itself is cut, and there is an archive."""
+        if self.is_mistaken(client):
+            self.boot(client)
+        self.boot(client)
+        if not self.archives:
+            self.checkpoint(client)
+
+    @rule()
+    def terminate(self) -> None:
+        self.answers(self.live.terminate(), self.expected.terminate())
+
+    @precondition(lambda self: self.expected.state in {State.READY, State.FRESH})
+    @precondition(lambda self: self.expected.world.vm.files is not Files.MISSING)
+    @rule()
+    def terminate_in_vain(self) -> None:
+        if (self.live.daemon.data_root / "workspace").exists():
+            self.answers(self.live.terminate_in_vain(), self.expected.terminate(wiped=False))
+
+    @precondition(lambda self: self.since_start > STEPS_BETWEEN_STARTS)
+    @rule()
+    def kill(self) -> None:
+        self.do(self.live.restart())
+        self.expected.restart()
+        self.started("kill")
+
+    @precondition(lambda self: self.since_start > STEPS_BETWEEN_STARTS)
+    @rule(client=CLIENT, run=RUN)
+    def kill_in_an_execute(self, client: int, run: Run) -> None:
+        self._make_ready(client)
+        if not self.expected.is_open_to(client):
+            return
+        unique = self.unique(run, then="sleep 60")
+
+        async def kill() -> None:
+            asked = asyncio.create_task(self.live.execute(self.guard(client), unique))
+            await self.live.wrote(unique)
+            await self.live.restart()
+            await asyncio.wait({asked})
+            asked.exception()
+
+        self.do(kill())
+        self.expected.execute_dies(client, unique)
+        self.started("kill_in_an_execute")
+
+    @precondition(lambda self: self.since_start > STEPS_BETWEEN_STARTS)
+    @rule(client=CLIENT, which=WHICH)
+    def kill_in_a_restore(self, client: int, which: int) -> None:
+        self._make_ready(client)
+        if not self.archives:
+            return
+        archive, _ = self.archive(which)
+
+        async def kill() -> None:
+            asked = await self.live.begin_restore(self.guard(client), archive)
+            await self.live.restart()
+            await asyncio.wait({asked})
+            asked.exception()
+
+        self.do(kill())
+        self.expected.restore_dies(client)
+        self.started("kill_in_a_restore")
+
+    @precondition(lambda self: self.since_start > STEPS_BETWEEN_STARTS)
+    @rule()
+    def lose_the_disk(self) -> None:
+        self.do(self.live.disk_lost())
+        self.expected.disk_lost()
+        self.started("lose_the_disk")
+
+    @precondition(lambda self: self.expected.state is State.READY)
+    @precondition(lambda self: self.expected.world.vm.files is not Files.MISSING)
+    @rule(odds=st.integers(0, 3))
+    def lose_the_workspace(self, odds: int) -> None:
+        # Not too often: the session is dirty from then on.
+        if odds == 0:
+            self.live.workspace_lost()
+            self.expected.workspace_lost()
+            self.compare()
