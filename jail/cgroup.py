@@ -12,7 +12,7 @@ import os
 import signal
 import time
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from jail.cgroupfs import (
     POLL_S,
@@ -31,7 +31,8 @@ from jail.profile import Limits
 #: nsjail and init stand in the group too, beside the tasks that the profile allows.
 OWN_TASKS = 2
 REMOVE_TIMEOUT_S = 2.0
-EMPTY_TIMEOUT_S = 1.0
+#: A dead process is in its group until its namespaces are: the kernel frees all they held first.
+EMPTY_TIMEOUT_S = 5.0
 SWEEP_TIMEOUT_S = 5.0
 _GROUP_PREFIX = "sandbox-runner."
 
@@ -48,6 +49,8 @@ class Cgroup:
     name: str
     parents: Parents
     page: int = os.sysconf("SC_PAGE_SIZE")
+    #: Where one that could not be removed is kept, to be removed later.
+    busy: list[Cgroup] = field(default_factory=list, repr=False, compare=False)
 
     @property
     def directories(self) -> tuple[str, ...]:
@@ -170,7 +173,17 @@ class Cgroup:
 
     def remove(self) -> bool:
         """Removes the directories; blocks up to REMOVE_TIMEOUT_S. False if one is still there."""
-        deadline = time.monotonic() + REMOVE_TIMEOUT_S
+        if self._remove(time.monotonic() + REMOVE_TIMEOUT_S):
+            return True
+        self.busy.append(self)
+        return False
+
+    def remove_if_idle(self) -> None:
+        """Removes the directories of one that was busy, if it no longer is. Does not block."""
+        if not self._remove(time.monotonic()):
+            self.busy.append(self)
+
+    def _remove(self, deadline: float) -> bool:
         removed = [remove_group(directory, deadline) for directory in self.directories]
         return all(removed)
 
@@ -182,6 +195,7 @@ class Cgroups:
     parents: Parents
     enforcement: Enforcement
     made: int = 0
+    busy: list[Cgroup] = field(default_factory=list, repr=False, compare=False)
 
     @classmethod
     def open(cls, owner: str, *, use: bool = True) -> Cgroups:
@@ -204,7 +218,8 @@ class Cgroups:
     def create(self, limits: Limits | None) -> Cgroup:
         """A new group; its limits may also be set later. Raises OSError."""
         self.made += 1
-        group = Cgroup(f"{os.getpid()}.{self.made}", self.parents)
+        self._remove_busy()
+        group = Cgroup(f"{os.getpid()}.{self.made}", self.parents, busy=self.busy)
         try:
             for directory in group.directories:
                 os.mkdir(directory)
@@ -215,8 +230,15 @@ class Cgroups:
             raise
         return group
 
+    def _remove_busy(self) -> None:
+        """Whoever could not be removed when it died; threads may share the list."""
+        for _ in range(len(self.busy)):
+            with contextlib.suppress(IndexError):
+                self.busy.pop(0).remove_if_idle()
+
     def close(self) -> None:
         """Removes the parent groups; those that still hold something stay for the next sweep."""
+        self._remove_busy()
         for directory in self.parents.directories:
             with contextlib.suppress(OSError):
                 os.rmdir(directory)

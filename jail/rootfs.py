@@ -101,8 +101,8 @@ def prepare(runtime_dir: str, *, uid: int, gid: int) -> Rootfs:
 def mounts(rootfs: Rootfs, profile: Profile, resolv_conf: str | None = None) -> tuple[Mount, ...]:
     """Every mount of one jail. Pure. `resolv_conf` is that of its network, if it has one."""
     resolvers = Mount("/etc/resolv.conf", content=resolv_conf or "", is_dir=False, executable=False)
-    # One inode a page, as the kernel's own default has it: each is a kilobyte of the kernel's memory
-    # and half a million take it seconds to free, in which the jail cannot be proven empty.
+    # One inode a page: each is a kilobyte of the kernel's memory, and half a million take seconds
+    # to free, in which the dead jail cannot be proven empty.
     tmpfs = f"size={profile.tmp_bytes},nr_inodes={profile.tmp_bytes >> 12},mode=1777"
     return (
         *rootfs.system,
