@@ -97,7 +97,9 @@ async def wire(settings: Settings, data: DataRoot, host: JailHost) -> Runner:
         readiness=readiness,
         metrics=metrics,
         file_server=file_server,
-        machine=Machine(host=host, data=data, session=session, readiness=readiness),
+        machine=Machine(
+            host=host, data=data, session=session, inputs=inputs, readiness=readiness
+        ),
     )
 
 

@@ -9,6 +9,7 @@ from jail.facts import Ending
 from jail.host import JailHost
 from runner.errors import Internal, RunnerError, SessionBusy
 from runner.health import Readiness
+from runner.inputs.cache import InputCache
 from runner.session.session import Session
 from runner.vm import clock, entropy
 from runner.vm.steps import Step
@@ -25,11 +26,18 @@ class Machine:
     """The VM's own lifecycle."""
 
     def __init__(
-        self, *, host: JailHost, data: DataRoot, session: Session, readiness: Readiness
+        self,
+        *,
+        host: JailHost,
+        data: DataRoot,
+        session: Session,
+        inputs: InputCache,
+        readiness: Readiness,
     ) -> None:
         self._host = host
         self._data = data
         self._session = session
+        self._inputs = inputs
         self._readiness = readiness
         self.watch = SuspensionWatch(self._noticed)
 
@@ -74,7 +82,7 @@ class Machine:
         await self._session.terminate(end_jails=self.end_jails, wipe=self._wipe)
         return [
             Step(name="jails", done=True, detail="none is left"),
-            Step(name="workspace", done=True, detail="wiped"),
+            Step(name="workspace", done=True, detail="wiped, and every input that was pushed"),
         ]
 
     async def end_jails(self) -> None:
@@ -90,6 +98,7 @@ class Machine:
 
     def _wipe(self) -> None:
         self._data.wipe_workspace()
+        self._inputs.evict(self._inputs.size + 1)
         self._data.sweep()
 
     async def _sync(self) -> Step:

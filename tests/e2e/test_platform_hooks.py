@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 from collections.abc import Callable
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
@@ -12,6 +13,7 @@ import pytest
 
 from runner.vm.suspension import INTERVAL
 from tests.harness import Daemon, Reply
+from tests.pushing import Item, batch
 
 HOOKS = "/aws/lambda-microvms/runtime/v1"
 SESSION = "rt_0123456789abcdef"
@@ -80,11 +82,15 @@ async def test_a_run_that_is_no_json_is_refused(daemon: Daemon) -> None:
 
 async def test_terminate_ends_what_runs_and_wipes(daemon: Daemon) -> None:
     await daemon.execute("open('kept', 'w').write('x')", session=SESSION)
+    pushed = batch(Item("hs", "h1", b"of somebody"))
+    pushing = {"Content-Type": "application/x-gtar"}
+    assert (await daemon.request("POST", "/session/inputs", data=pushed, headers=pushing)).json
     before = (await daemon.get("/health")).incarnation
     reply = await hook(daemon, "terminate")
     assert reply.status == 200
     assert [step["done"] for step in reply.json["steps"]] == [True, True]
     assert (await hook(daemon, "terminate")).status == 200
+    assert os.listdir(daemon.data_root / "inputs") == []
     gone = await daemon.get("/session/files", session=SESSION)
     assert (gone.status, gone.json["error"]) == (409, "session_unbound")
     fresh = await daemon.execute("import os; print(os.listdir('.'))", session="new", name="main.py")
