@@ -4,6 +4,7 @@ PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
+BROWSER := $(VENV)/.browser
 
 # What the daemon, its runtimes and its tests use of the system, as package:file-that-proves-it.
 SYSTEM := \
@@ -18,7 +19,7 @@ SYSTEM := \
 	curl:/usr/bin/curl \
 	ca-certificates:/etc/ssl/certs/ca-certificates.crt
 
-.PHONY: setup demo test run model bench docs lint format clean
+.PHONY: setup demo test test-browser screenshots vendor run model bench docs lint format clean
 
 ## the virtual environment, the dependencies, and system packages if any are missing
 setup: $(STAMP)
@@ -37,10 +38,27 @@ demo: setup
 test: setup
 	$(BIN)/python -m pytest
 
+## the console page in Chromium; ONLY='-k published' for some of it
+test-browser: setup $(BROWSER)
+	$(BIN)/python -m pytest tests/browser $(ONLY)
+
+$(BROWSER): $(STAMP)
+	@sh image/install-system-packages chromium:/usr/bin/chromium fonts-dejavu-core:/usr/share/fonts/truetype/dejavu/DejaVuSans.ttf
+	$(BIN)/python -m pip install --quiet --editable '.[browser]'
+	touch $@
+
+## the pictures of docs/console.md
+screenshots: setup $(BROWSER)
+	SCREENSHOTS=docs/images $(BIN)/python -m pytest tests/browser -k 'looks or narrow or published'
+
+## what the console page has from npm, once more: git shows whether it is the same
+vendor:
+	sh image/console/vendor/fetch
+
 ## serve on 127.0.0.1:8080
 run: setup
 	@$(BIN)/python -m tests.e2e.hello &
-	@$(BIN)/sandbox-runner serve
+	@RUNNER_CONSOLE=true $(BIN)/sandbox-runner serve
 
 ## 10,000 random steps of the real daemon beside the model; MODEL_SEED chooses others
 model: setup

@@ -11,6 +11,7 @@ from aiohttp import web
 from runner.api import (
     boot,
     checkpoint,
+    console,
     execute,
     file_edits,
     files,
@@ -78,6 +79,9 @@ ROUTES: tuple[Route, ...] = (
     # A browser sends no header of ours with an upgrade: a ticket stands for token and session.
     Route("GET", "/session/terminal", terminal.get, Access.TICKET, operation=Operation.ATTACH),
     Route("POST", "/session/terminal/ticket", terminal.issue_ticket),
+    # The page asks for the token; without one its files are no more than what npm and git have.
+    Route("GET", "/console", console.page, Access.ANYONE),
+    Route("GET", "/console/{name:.+}", console.asset, Access.ANYONE),
     Route("GET", "/runtimes", runtimes.get),
     # The platform speaks to these from its own side of the proxy.
     Route("POST", f"{hooks.PREFIX}/ready", hooks.ready),
@@ -91,8 +95,9 @@ ROUTES: tuple[Route, ...] = (
 
 
 def _paths(access: Access) -> frozenset[str]:
+    """As aiohttp calls a path of the table: `{name:.+}` is `{name}` to it."""
     return frozenset(
-        prefix + route.path
+        prefix + route.path.replace(":.+}", "}")
         for route in ROUTES
         for prefix in ("", COMPATIBLE_PREFIX)
         if route.access is access
@@ -113,5 +118,6 @@ def make_app(runner: Runner) -> web.Application:
             # HEAD would hold a session and stream a body for nothing: it is not in the table.
             app.router.add_route(route.method, prefix + route.path, route.handler)
     inputs.prepare(app)
+    console.prepare(app, runner.settings)
     app.on_response_prepare.append(middleware.name_incarnation)
     return app

@@ -18,6 +18,8 @@ Three lines to paste into another terminal:
   curl -s {url}/session/checkpoint -H 'X-Runtime-Session-Id: me' -o me.tar.gz && tar tvzf me.tar.gz
 
   curl -s {url}/session/restore -H 'X-Runtime-Session-Id: me' -H 'Content-Type: application/x-gtar' --data-binary @me.tar.gz
+
+Or open {url}/console
 """  # noqa: E501 - a line to paste stays one line
 
 
