@@ -42,9 +42,9 @@ async def post(request: web.Request) -> web.StreamResponse:
         deadline = asyncio.get_running_loop().time() + TOTAL_TIMEOUT
         while chunk := await _read(request, deadline):
             await restoring.feed(chunk)
-        sidecar = await restoring.commit()
-    request[EVENT]["entries"] = sidecar.archive.entries
-    return json_response(Restored(entries=sidecar.archive.entries, bytes=sidecar.archive.bytes))
+        restored = await restoring.commit()
+    request[EVENT]["entries"] = restored.entries
+    return json_response(Restored(entries=restored.entries, bytes=restored.bytes))
 
 
 async def _read(request: web.Request, deadline: float) -> bytes:

@@ -1,25 +1,40 @@
 """What of a workspace goes into its checkpoint, in the archive's order, and the state's name.
 
 The same walk is made twice: once for the plan (caps and ETag, no file body is read) and once for
-the stream, which has to find the same state or fails.
+the stream, which has to find the same state or fails. With a base, both are held against it.
 """
 
 from __future__ import annotations
 
 import hashlib
+import logging
 import os
-from collections.abc import Iterator
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, replace
 
-from runner.checkpoint import tarformat
+from runner.checkpoint import deltahead, tarformat, treeindex
+from runner.checkpoint.bases import Base
+from runner.checkpoint.difference import Difference, Found, TooMuchGoneError
 from runner.checkpoint.limits import Limits
 from runner.checkpoint.reader import ROOT
 from runner.checkpoint.sidecar import SidecarFacts, fingerprint
 from runner.checkpoint.tarformat import Member
+from runner.checkpoint.treeindex import BaseUnusableError, LineDigest, TreeDigest
 from runner.errors import CheckpointTooLarge, Internal
 from runner.workspace.tree import Entry, Kind, TooManyEntriesError, Tree
 
 _BELOW = ROOT + b"/"
+
+log = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True, slots=True)
+class DeltaPlan:
+    """What of the tree a delta would send. `head` is its first member's body."""
+
+    base: Base
+    head: bytes
+    gone: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,13 +42,15 @@ class Plan:
     """What a save would stream. `tar_bytes` and `entries` are without the sidecar.
 
     `state` names the workspace's state: names, kinds, modes, sizes, inodes, ctimes, link targets.
-    A program can set its files' mtime but not their ctime.
+    `newest_ns` is the latest of its ctimes. `delta` is None for a full archive.
     """
 
     state: str
     tar_bytes: int
     entries: int
     omitted: int
+    newest_ns: int
+    delta: DeltaPlan | None = None
 
     def etag(self, facts: SidecarFacts) -> str:
         """A strong entity tag (RFC 9110 section 8.8.3) of the state and of what is sealed with it.
@@ -45,16 +62,21 @@ class Plan:
 
 
 class Inventory:
-    """One walk. `state` and `omitted` are there when `members` has come to its end."""
+    """One walk. `state`, `omitted` and `newest_ns` are there when `members` has come to its end."""
 
-    def __init__(self, tree: Tree, limits: Limits) -> None:
+    def __init__(
+        self, tree: Tree, limits: Limits, *, index: Callable[[bytes], None] | None = None
+    ) -> None:
+        """`index` is given the lines that are the state's name, many at a time."""
         self._tree = tree
         self._limits = limits
-        self._state = hashlib.sha256()
+        self._index = index
+        self._state = LineDigest()
         self._first_names: dict[tuple[int, int], bytes] = {}
         self.omitted = 0
+        self.newest_ns = 0
 
-    def members(self) -> Iterator[tuple[Member, os.stat_result, Entry | None]]:
+    def members(self) -> Iterator[Found]:
         """Every member with its lstat and its entry; the root has none."""
         status = self._tree.stat()
         root = _member(ROOT, tarformat.DIRECTORY, status)
@@ -69,6 +91,8 @@ class Inventory:
                     yield member, entry.stat, entry
         except TooManyEntriesError:
             raise CheckpointTooLarge("it has too many entries", reason="entries") from None
+        if self._index is not None:
+            self._index(self._state.flush())
 
     def state(self) -> str:
         """The name of the state that the walk found."""
@@ -102,31 +126,92 @@ class Inventory:
         return None
 
     def _note(self, member: Member, status: os.stat_result) -> None:
-        self._state.update(
-            b"%b\0%b\0%o %d %d %d\n"
-            % (
-                member.name,
-                member.link,
-                status.st_mode,
-                status.st_size,
-                status.st_ino,
-                status.st_ctime_ns,
-            )
-        )
+        self.newest_ns = max(self.newest_ns, status.st_ctime_ns)
+        lines = self._state.add(treeindex.line(member, status))
+        if lines is not None and self._index is not None:
+            self._index(lines)
 
 
-def plan(tree: Tree, limits: Limits) -> Plan:
-    """Walks without reading a file body. Raises `CheckpointTooLarge`. Blocks."""
-    inventory = Inventory(tree, limits)
-    entries = tar_bytes = 0
-    for member, _, _ in inventory.members():
-        entries += 1
-        tar_bytes += tarformat.encoded_size(member)
-        if tar_bytes > limits.expanded_bytes:
+@dataclass(slots=True)
+class _Size:
+    """Of an archive without its sidecar, as its members are counted."""
+
+    limits: Limits
+    entries: int = 0
+    tar_bytes: int = 0
+
+    def add(self, member: Member) -> None:
+        self.entries += 1
+        self.tar_bytes += tarformat.encoded_size(member)
+        if self.tar_bytes > self.limits.expanded_bytes:
             raise CheckpointTooLarge("expanded, it is larger than the cap", reason="expanded")
-        if len(member.name) > limits.name_bytes:
+        if len(member.name) > self.limits.name_bytes:
             raise CheckpointTooLarge("a name is longer than the cap", reason="name")
-    return Plan(inventory.state(), tar_bytes, entries, inventory.omitted)
+
+    def counted(self, found: Iterator[Found]) -> Iterator[Found]:
+        for each in found:
+            self.add(each[0])
+            yield each
+
+
+def plan(tree: Tree, limits: Limits, base: Base | None = None) -> Plan:
+    """Walks without reading a file body. Raises `CheckpointTooLarge`. Blocks.
+
+    A delta to `base` is planned if it is smaller than the full archive. The caps are those of a
+    full archive either way.
+    """
+    if base is not None:
+        try:
+            return _plan_against(tree, limits, base)
+        except BaseUnusableError:
+            base.forget()
+        except TooMuchGoneError:
+            log.info("too much is gone for a delta")
+    inventory, size = Inventory(tree, limits), _Size(limits)
+    for member, _, _ in inventory.members():
+        size.add(member)
+    return _plan_of(inventory, size)
+
+
+def _plan_against(tree: Tree, limits: Limits, base: Base) -> Plan:
+    inventory, whole, sent = Inventory(tree, limits), _Size(limits), _Size(limits)
+    difference = against(base, whole.counted(inventory.members()), limits)
+    for member, _, _ in difference.members():
+        sent.add(member)
+    planned = _plan_of(inventory, whole)
+    head = deltahead.encode(base.state, [name.removeprefix(_BELOW) for name in difference.gone])
+    tar_bytes = sent.tar_bytes + len(tarformat.small_file(deltahead.MEMBER_NAME, head))
+    if tar_bytes >= planned.tar_bytes:
+        return planned
+    delta = DeltaPlan(base, head, len(difference.gone))
+    return replace(planned, tar_bytes=tar_bytes, entries=sent.entries, delta=delta)
+
+
+def against(base: Base, found: Iterator[Found], limits: Limits) -> Difference:
+    """A walk held against a base."""
+    return Difference(base.entries(), found, max_gone_bytes=limits.gone_bytes)
+
+
+def _plan_of(inventory: Inventory, size: _Size) -> Plan:
+    return Plan(
+        state=inventory.state(),
+        tar_bytes=size.tar_bytes,
+        entries=size.entries,
+        omitted=inventory.omitted,
+        newest_ns=inventory.newest_ns,
+    )
+
+
+def measure(tree: Tree, limits: Limits) -> tuple[str, int, int]:
+    """The digest of a tree as `DeltaFacts` has it, and its entries and bytes as a full archive.
+
+    Raises `CheckpointTooLarge`. Blocks.
+    """
+    digest, size = TreeDigest(), _Size(limits)
+    for member, _, _ in Inventory(tree, limits).members():
+        digest.add(member)
+        size.add(member)
+    return digest.hexdigest(), size.entries, size.tar_bytes
 
 
 def _member(name: bytes, kind: bytes, status: os.stat_result, *, size: int = 0) -> Member:

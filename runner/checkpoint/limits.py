@@ -29,6 +29,8 @@ class Limits:
     #: of the kernel can name, and they are its user's files too.
     name_bytes: int = 16 << 10
     sidecar_bytes: int = 16 << 20
+    #: Of the names that a delta says are gone. Where more are, a full archive is sent.
+    gone_bytes: int = 2 << 20
 
     @classmethod
     def of(cls, max_bytes: int) -> Limits:

@@ -12,7 +12,8 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from typing import NamedTuple
 
-from runner.checkpoint import tarformat
+from runner.checkpoint import deltahead, tarformat
+from runner.checkpoint.deltahead import DeltaHead
 from runner.checkpoint.handover import Block
 from runner.checkpoint.limits import BLOCK, LEAF_BYTES_MAX, SYMLINK_BYTES_MAX, Limits
 from runner.checkpoint.sidecar import MEMBER_NAME, ArchiveFacts
@@ -70,6 +71,18 @@ class ArchiveReader:
         self._body_left = 0
         self.sidecar = b""
         self.facts: ArchiveFacts | None = None
+
+    def head(self) -> DeltaHead | None:
+        """What a delta begins with, or None for a full archive. Called before `members`, if at all:
+        without it a delta is refused for its first member's name."""
+        member, header_bytes = self._peek_member()
+        if member.name != deltahead.MEMBER_NAME:
+            return None
+        if member.kind != tarformat.FILE:
+            raise CheckpointUnsafe("the head of a delta is not a file", reason="type")
+        if member.size > self._limits.gone_bytes + BLOCK:
+            raise CheckpointTooLarge("too many names are gone", reason="removed")
+        return deltahead.parse(self._take_small(member, header_bytes), self._limits)
 
     def members(self) -> Iterator[Placed]:
         """Every member from `session/` on, in order. Raises what the archive deserves."""
@@ -194,11 +207,15 @@ class ArchiveReader:
             raise CheckpointUnsafe("the sidecar is not a file", reason="type")
         if member.size > self._limits.sidecar_bytes:
             raise CheckpointTooLarge("the sidecar is larger than its cap", reason="sidecar")
+        return self._take_small(member, header_bytes)
+
+    def _take_small(self, member: Member, header_bytes: int) -> bytes:
+        """The whole body of a member whose size was found bearable."""
         self._at += header_bytes
         self._body_left = member.size
-        sidecar = b"".join(self.body())
+        body = b"".join(self.body())
         self._take_padding(member.size)
-        return sidecar
+        return body
 
     def _take_end(self) -> None:
         """Two zero blocks, and nothing after them."""

@@ -13,11 +13,12 @@ import contextlib
 from collections.abc import AsyncGenerator, Generator, Iterable
 
 from runner.checkpoint import gzipframe
+from runner.checkpoint.bases import Keeping
 from runner.checkpoint.handover import Block, Handover, HandoverToLoop, Stage
 from runner.checkpoint.inventory import Plan
 from runner.checkpoint.limits import Limits
 from runner.checkpoint.sidecar import SidecarFacts
-from runner.checkpoint.writer import Sealing, member_blocks
+from runner.checkpoint.writer import Reading, Sealing
 from runner.finish import finish
 from runner.workspace.tree import Tree
 
@@ -27,18 +28,25 @@ _LARGE_MEMBER = 64 << 10
 
 
 def save(
-    tree: Tree, facts: SidecarFacts, planned: Plan, *, key: bytes, limits: Limits
+    tree: Tree,
+    facts: SidecarFacts,
+    planned: Plan,
+    *,
+    key: bytes,
+    limits: Limits,
+    keeping: Keeping | None = None,
 ) -> Generator[Block, None, None]:
     """The archive in chunks. Blocks. Closing the generator ends its thread.
+
+    `keeping` keeps the state as a base for deltas.
 
     Raises `CheckpointTooLarge` over a cap and `Internal` when the workspace is not the planned one
     any more: what came out until then is no archive, and has to be cut off, not ended.
     """
-    sealing = Sealing(facts, planned, key=key, limits=limits)
+    reading = Reading(tree, planned, limits=limits, keeping=keeping)
+    sealing = Sealing(facts, planned, reading, key=key, limits=limits)
     with contextlib.ExitStack() as stages:
-        read = Stage(
-            member_blocks(tree, planned, limits=limits), Handover(_AHEAD), name="checkpoint-read"
-        )
+        read = Stage(reading.blocks(), Handover(_AHEAD), name="checkpoint-read")
         blocks = sealing.through(stages.enter_context(read))
         tar: Iterable[Block] = blocks
         if planned.tar_bytes >= planned.entries * _LARGE_MEMBER:
@@ -48,13 +56,19 @@ def save(
 
 
 async def stream_save(
-    tree: Tree, facts: SidecarFacts, planned: Plan, *, key: bytes, limits: Limits
+    tree: Tree,
+    facts: SidecarFacts,
+    planned: Plan,
+    *,
+    key: bytes,
+    limits: Limits,
+    keeping: Keeping | None = None,
 ) -> AsyncGenerator[Block, None]:
     """`save` for the event loop. Use with `contextlib.aclosing`.
 
     Closing it, at any point, ends the threads before it returns: nothing reads the tree after that.
     """
-    chunks = save(tree, facts, planned, key=key, limits=limits)
+    chunks = save(tree, facts, planned, key=key, limits=limits, keeping=keeping)
     out = HandoverToLoop(_AHEAD)
     stage = Stage(chunks, out, name="checkpoint-compress")
     stage.start()

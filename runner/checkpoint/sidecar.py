@@ -60,6 +60,14 @@ class ArchiveFacts(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     bytes: Count
 
 
+class DeltaFacts(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """What a delta builds on, what the tree is after it, and how many names are gone."""
+
+    base: Digest
+    tree: Digest
+    removed: Count
+
+
 _NO_ARCHIVE = ArchiveFacts(sha256="", entries=0, bytes=0)
 
 
@@ -76,6 +84,8 @@ class _Wire(msgspec.Struct, forbid_unknown_fields=True):
     mac: Digest | msgspec.UnsetType = msgspec.UNSET
     omitted: Count | msgspec.UnsetType = msgspec.UNSET
     compressed_crc32: Crc32 | msgspec.UnsetType = msgspec.UNSET
+    state: Digest | msgspec.UnsetType = msgspec.UNSET
+    delta: DeltaFacts | msgspec.UnsetType = msgspec.UNSET
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -98,12 +108,15 @@ class Sidecar(SidecarFacts):
     """A sidecar whose seal was verified. `omitted` counts sockets, fifos and devices left out.
 
     `compressed_crc32` is the sum of the gzip bytes before the sidecar. None: it was not made by
-    this runner, which always says it.
+    this runner, which always says it. `state` names the state that was saved; None: no delta can
+    build on it. `delta` is there for deltas only.
     """
 
     archive: ArchiveFacts
     omitted: int
     compressed_crc32: int | None
+    state: str | None
+    delta: DeltaFacts | None
 
 
 def derive_key(master: bytes, session: str) -> bytes:
@@ -126,12 +139,16 @@ def seal(
     compressed_crc32: int,
     key: bytes,
     limits: Limits,
+    state: str | None = None,
+    delta: DeltaFacts | None = None,
 ) -> bytes:
     """The sidecar's bytes. Leaves `surfaced` out if they would be over the cap, `primed` never."""
     for surfaced in (facts.surfaced, {}):
         wire = _wire(facts, surfaced, archive)
         wire.omitted = omitted or msgspec.UNSET
         wire.compressed_crc32 = f"{compressed_crc32:08x}"
+        wire.state = state or msgspec.UNSET
+        wire.delta = delta or msgspec.UNSET
         wire.mac = _mac(wire, key)
         sealed = _canonical(msgspec.to_builtins(wire))
         if len(sealed) <= limits.sidecar_bytes:
@@ -163,6 +180,8 @@ def open_sealed(raw: bytes, archive: ArchiveFacts, *, key: bytes, session: str) 
         surfaced={_from_wire(path): digest for path, digest in wire.surfaced.items()},
         omitted=wire.omitted if isinstance(wire.omitted, int) else 0,
         compressed_crc32=int(wire.compressed_crc32, 16) if wire.compressed_crc32 else None,
+        state=wire.state if isinstance(wire.state, str) else None,
+        delta=wire.delta if isinstance(wire.delta, DeltaFacts) else None,
     )
 
 

@@ -71,10 +71,15 @@ def encode(member: Member) -> bytes:
     )
 
 
+def small_file(name: bytes, body: bytes) -> bytes:
+    """A plain file that was never on a disk."""
+    header = encode(Member(name, FILE, 0o644, len(body), 0, b""))
+    return b"".join((header, body, bytes(padding(len(body)))))
+
+
 def last_member(name: bytes, body: bytes) -> bytes:
     """A plain file and the end of the archive behind it."""
-    header = encode(Member(name, FILE, 0o644, len(body), 0, b""))
-    return b"".join((header, body, bytes(padding(len(body))), END))
+    return small_file(name, body) + END
 
 
 def encoded_size(member: Member) -> int:

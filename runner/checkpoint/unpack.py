@@ -9,15 +9,20 @@ from __future__ import annotations
 import errno
 import os
 import stat
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 
 from runner.checkpoint import tarformat
-from runner.checkpoint.handover import Block
-from runner.checkpoint.limits import Limits
+from runner.checkpoint.deltahead import DeltaHead
 from runner.checkpoint.reader import ArchiveReader, Placed
 from runner.checkpoint.tarformat import Member
-from runner.errors import CheckpointUnsafe, InsufficientStorage, Internal, RunnerError
+from runner.errors import (
+    CheckpointCorrupt,
+    CheckpointUnsafe,
+    InsufficientStorage,
+    Internal,
+    RunnerError,
+)
 from runner.workspace.dataroot import Owner
 from runner.workspace.paths import SafePath
 from runner.workspace.priming import Primed
@@ -25,17 +30,37 @@ from runner.workspace.tree import Tree
 
 #: Ancestors whose descriptors stay open. Deeper trees reopen them on the way up.
 OPEN_ANCESTORS = 32
+#: Reason of an archive that is right by itself and does not follow the one before.
+CHAIN = "chain"
 _READ_ONLY_MODE = 0o444
 _NOT_THERE = (errno.ENOENT, errno.ENOTDIR, errno.ELOOP)
 
 
-def unpack(blocks: Iterable[Block], target: Tree, owner: Owner, limits: Limits) -> ArchiveReader:
-    """Unpacks into the empty `target` and returns the reader, which knows the sidecar.
+def unpack(reader: ArchiveReader, target: Tree, owner: Owner) -> None:
+    """Unpacks a full archive into the empty `target`.
 
     Raises what the archive deserves; then `target` holds a part of it and has to be removed.
     """
-    reader = ArchiveReader(blocks, limits)
-    unpacker = _Unpacker(target, owner)
+    _run(reader, _Unpacker(target, owner))
+
+
+def apply(reader: ArchiveReader, head: DeltaHead, target: Tree, owner: Owner) -> None:
+    """Makes of `target`, which holds the state that a delta builds on, the state that it is of.
+
+    `head` was read from `reader`. Raises as `unpack` does.
+    """
+    try:
+        for parts in head.gone:
+            target.stat(parts)
+            target.remove(parts)
+    except OSError as error:
+        if error.errno not in _NOT_THERE:
+            raise refusal(error) from None
+        raise CheckpointCorrupt("what is gone was never there", reason=CHAIN) from None
+    _run(reader, _Applier(target, owner))
+
+
+def _run(reader: ArchiveReader, unpacker: _Unpacker) -> None:
     try:
         for placed in reader.members():
             unpacker.take(placed, reader)
@@ -44,7 +69,6 @@ def unpack(blocks: Iterable[Block], target: Tree, owner: Owner, limits: Limits) 
         raise refusal(error) from None
     finally:
         unpacker.close()
-    return reader
 
 
 def protect_inputs(target: Tree, primed: Mapping[str, Primed]) -> None:
@@ -101,9 +125,11 @@ class _Unpacker:
             self._directory(member, leaf)
         elif member.kind == tarformat.SYMLINK:
             here = self._top()
+            self._clear(here, leaf)
             here.symlink(member.link, (leaf,), uid=self._owner.uid, gid=self._owner.gid)
             here.set_mtime((leaf,), member.mtime_ns)
         else:
+            self._clear(self._top(), leaf)
             self._hard_link(member)
 
     def finish(self) -> None:
@@ -119,7 +145,9 @@ class _Unpacker:
         self._stack.clear()
 
     def _file(self, member: Member, leaf: bytes, reader: ArchiveReader) -> None:
-        fd = self._top().create((leaf,))
+        here = self._top()
+        self._clear(here, leaf)
+        fd = here.create((leaf,))
         try:
             for piece in reader.body():
                 written = os.write(fd, piece)
@@ -135,8 +163,7 @@ class _Unpacker:
         if not self._stack:
             tree = self._target.subtree(())
         else:
-            owner = self._owner
-            tree = self._top().make_dir((leaf,), uid=owner.uid, gid=owner.gid, mode=0o700)
+            tree = self._open_directory(self._top(), leaf)
         self._stack.append(_Directory(leaf, member.mode, member.mtime_ns, tree))
         if len(self._stack) > OPEN_ANCESTORS:
             far = self._stack[-OPEN_ANCESTORS]
@@ -144,8 +171,16 @@ class _Unpacker:
                 far.tree.close()
                 far.tree = None
 
+    def _open_directory(self, here: Tree, leaf: bytes) -> Tree:
+        """The directory that members will go into."""
+        return here.make_dir((leaf,), uid=self._owner.uid, gid=self._owner.gid, mode=0o700)
+
+    def _clear(self, here: Tree, leaf: bytes) -> None:
+        """Makes room for a member; there is nothing in its way."""
+
     def _hard_link(self, member: Member) -> None:
-        """Only files of this archive are in the target: what is there came earlier."""
+        """Only files of this archive, or of its chain, are in the target: what is there came
+        earlier."""
         target, name = _parts_below_root(member.link), _parts_below_root(member.name)
         try:
             is_file = stat.S_ISREG(self._target.stat(target).st_mode)
@@ -179,6 +214,25 @@ class _Unpacker:
         for directory in self._stack[first + 1 :]:
             above = directory.tree = above.subtree((directory.leaf,))
         return above
+
+
+class _Applier(_Unpacker):
+    """The same over a tree that is there. A member takes the place of what stands there; only a
+    directory that stays one keeps what is in it."""
+
+    def _open_directory(self, here: Tree, leaf: bytes) -> Tree:
+        try:
+            return here.subtree((leaf,))
+        except FileNotFoundError:
+            pass
+        except OSError as error:
+            if error.errno not in _NOT_THERE:
+                raise
+            here.remove((leaf,))
+        return super()._open_directory(here, leaf)
+
+    def _clear(self, here: Tree, leaf: bytes) -> None:
+        here.remove((leaf,))
 
 
 def _parts_below_root(name: bytes) -> tuple[bytes, ...]:

@@ -2,55 +2,96 @@
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
 import os
 from collections.abc import Generator, Iterable
 
-from runner.checkpoint import sidecar, tarformat
+from runner.checkpoint import deltahead, sidecar, tarformat
+from runner.checkpoint.bases import Keeping
+from runner.checkpoint.difference import Found
 from runner.checkpoint.handover import Block
-from runner.checkpoint.inventory import Inventory, Plan
+from runner.checkpoint.inventory import Inventory, Plan, against
 from runner.checkpoint.limits import CHUNK, Limits
-from runner.checkpoint.sidecar import ArchiveFacts, SidecarFacts
+from runner.checkpoint.sidecar import ArchiveFacts, DeltaFacts, SidecarFacts
+from runner.checkpoint.treeindex import BaseUnusableError
 from runner.errors import Internal
 from runner.workspace.descent import READ
 from runner.workspace.tree import Tree
 
 
-def member_blocks(tree: Tree, planned: Plan, *, limits: Limits) -> Generator[bytearray, None, None]:
-    """Every member but the sidecar. Every block but the last has `CHUNK` bytes.
+class Reading:
+    """One walk that streams what was planned. `tree` is there for a delta when it has ended."""
 
-    Ends well only when the state that was streamed is the planned one.
-    """
-    stream = _Blocks()
-    inventory = Inventory(tree, limits)
-    try:
-        for member, status, entry in inventory.members():
-            header = tarformat.encode(member)
-            if not stream.put(header):
-                yield from stream.add(header)
-            if not member.size or entry is None:
-                continue
-            fd = os.open(entry.name, READ, dir_fd=entry.dir_fd)
+    def __init__(
+        self, tree: Tree, planned: Plan, *, limits: Limits, keeping: Keeping | None = None
+    ) -> None:
+        """`keeping` is told the state's lines, and that they are whole."""
+        self._tree = tree
+        self._planned = planned
+        self._limits = limits
+        self._keeping = keeping
+        self.tree = ""
+
+    def blocks(self) -> Generator[bytearray, None, None]:
+        """Every member but the sidecar. Every block but the last has `CHUNK` bytes.
+
+        Ends well only when the state that was streamed is the planned one.
+        """
+        with self._keeping or contextlib.nullcontext() as keeping:
+            stream = _Blocks()
+            inventory = Inventory(
+                self._tree, self._limits, index=keeping.add if keeping is not None else None
+            )
             try:
-                length = stream.read(fd, member.size)
-                if length < 0:
-                    length = yield from stream.add_body(fd, member.size)
-                _check_unchanged(length, status, os.fstat(fd))
-            finally:
-                os.close(fd)
-    except OSError:
-        raise _changed() from None
-    if inventory.state() != planned.state:
-        raise _changed()
-    yield stream.rest()
+                yield from self._members(stream, inventory)
+            except (OSError, BaseUnusableError):
+                raise _changed() from None
+            if inventory.state() != self._planned.state:
+                raise _changed()
+            if keeping is not None:
+                keeping.done()
+            yield stream.rest()
+
+    def _members(self, stream: _Blocks, inventory: Inventory) -> Generator[bytearray, None, None]:
+        delta = self._planned.delta
+        found = inventory.members()
+        if delta is None:
+            yield from _stream(stream, found)
+            return
+        yield from stream.add(tarformat.small_file(deltahead.MEMBER_NAME, delta.head))
+        difference = against(delta.base, found, self._limits)
+        yield from _stream(stream, difference.members())
+        self.tree = difference.tree
+
+
+def _stream(stream: _Blocks, found: Iterable[Found]) -> Generator[bytearray, None, None]:
+    for member, status, entry in found:
+        header = tarformat.encode(member)
+        if not stream.put(header):
+            yield from stream.add(header)
+        if not member.size or entry is None:
+            continue
+        fd = os.open(entry.name, READ, dir_fd=entry.dir_fd)
+        try:
+            length = stream.read(fd, member.size)
+            if length < 0:
+                length = yield from stream.add_body(fd, member.size)
+            _check_unchanged(length, status, os.fstat(fd))
+        finally:
+            os.close(fd)
 
 
 class Sealing:
     """Hashes the blocks as they go by, and then makes the sidecar that says so."""
 
-    def __init__(self, facts: SidecarFacts, planned: Plan, *, key: bytes, limits: Limits) -> None:
+    def __init__(
+        self, facts: SidecarFacts, planned: Plan, reading: Reading, *, key: bytes, limits: Limits
+    ) -> None:
+        """`reading` is where the blocks come from; at the end it knows what the tree is."""
         self._facts = facts
         self._planned = planned
+        self._reading = reading
         self._key = key
         self._limits = limits
         self._digest = hashlib.sha256()
@@ -75,10 +116,18 @@ class Sealing:
             archive,
             omitted=planned.omitted,
             compressed_crc32=compressed_crc32,
+            state=planned.state,
+            delta=self._delta(),
             key=self._key,
             limits=self._limits,
         )
         return tarformat.last_member(sidecar.MEMBER_NAME, seal)
+
+    def _delta(self) -> DeltaFacts | None:
+        delta = self._planned.delta
+        if delta is None:
+            return None
+        return DeltaFacts(base=delta.base.state, tree=self._reading.tree, removed=delta.gone)
 
 
 class _Blocks:

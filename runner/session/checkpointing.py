@@ -14,9 +14,10 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 
 from runner.checkpoint import inventory
+from runner.checkpoint.chain import Expected, Restored
 from runner.checkpoint.handover import Block
 from runner.checkpoint.limits import Limits
-from runner.checkpoint.restore import Expected, Restore
+from runner.checkpoint.restore import Restore
 from runner.checkpoint.save import stream_save
 from runner.checkpoint.sidecar import WRONG_KEY, Sidecar, SidecarFacts, derive_key
 from runner.errors import CheckpointUnauthentic, IncarnationMismatch, Internal
@@ -186,12 +187,16 @@ class Restoring:
         """Takes the archive's next bytes; raises what the archive deserves."""
         await self._feeding.feed(chunk)
 
-    async def commit(self) -> Sidecar:
-        """The archive has ended: verifies all of it and puts it in the workspace's place."""
-        sidecar = await self._feeding.finish()
-        await finish(asyncio.to_thread(self._replace, sidecar))
+    async def next_archive(self) -> None:
+        """An archive has ended, and one that builds on it follows."""
+        await self._feeding.next_archive()
+
+    async def commit(self) -> Restored:
+        """The last archive has ended: verifies all of it and puts it in the workspace's place."""
+        restored = await self._feeding.finish()
+        await finish(asyncio.to_thread(self._replace, restored.sidecar))
         self.committed = True
-        return sidecar
+        return restored
 
     def _replace(self, sidecar: Sidecar) -> None:
         try:

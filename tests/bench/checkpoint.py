@@ -21,8 +21,9 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from runner.checkpoint import inventory
+from runner.checkpoint.chain import Expected
 from runner.checkpoint.limits import Limits
-from runner.checkpoint.restore import Expected, Restore
+from runner.checkpoint.restore import Restore
 from runner.checkpoint.save import stream_save
 from runner.checkpoint.sidecar import SidecarFacts
 from runner.workspace.dataroot import Owner

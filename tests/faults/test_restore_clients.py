@@ -12,7 +12,8 @@ from pathlib import Path
 
 import pytest
 
-from runner.checkpoint.restore import Expected, Restore
+from runner.checkpoint.chain import Expected
+from runner.checkpoint.restore import Restore
 from runner.errors import CheckpointUnsafe
 from runner.workspace.tree import Tree
 from tests.unit.checkpoint import forge
@@ -47,9 +48,9 @@ async def test_a_restore_leaves_its_tree_only_until_the_context_ends(
     async with Restore(staging, b"r", expected()) as restore:
         for start in range(0, len(archive), 1000):
             await restore.feed(archive[start : start + 1000])
-        sidecar = await restore.finish()
+        restored = await restore.finish()
         assert look(fast_dir / "staging/r") == look(fast_dir / "workspace")
-    assert sidecar.incarnation == facts().incarnation
+    assert restored.sidecar.incarnation == facts().incarnation
     assert os.listdir(fast_dir / "staging") == []
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gzip
 import os
 import stat
 from collections.abc import Iterator
@@ -9,9 +10,11 @@ from pathlib import Path
 from typing import Any
 
 from runner.checkpoint import inventory
+from runner.checkpoint.bases import Bases
+from runner.checkpoint.chain import Chain, Expected, Restored
 from runner.checkpoint.handover import Handover
 from runner.checkpoint.limits import CHUNK, Limits
-from runner.checkpoint.restore import Expected, restore
+from runner.checkpoint.restore import restore
 from runner.checkpoint.save import save
 from runner.checkpoint.sidecar import Sidecar, SidecarFacts
 from runner.workspace.dataroot import Owner
@@ -76,6 +79,12 @@ def restored(
         return restore(fed(archive), tree, name, expected)
 
 
+def members_of(archive: bytes) -> bytes:
+    """The tar bytes before the sidecar: what does not depend on the disk it was saved from."""
+    tar = gzip.decompress(archive)
+    return tar[: tar.rindex(b"runner-sidecar.json\0")]
+
+
 def look(top: Path) -> dict[bytes, tuple[Any, ...]]:
     """Everything of a tree that a checkpoint carries: kind, mode, time, bytes, which are one."""
     seen: dict[bytes, tuple[Any, ...]] = {}
@@ -106,3 +115,58 @@ def _walk(top: bytes) -> Iterator[tuple[bytes, os.stat_result]]:
     if stat.S_ISDIR(status.st_mode):
         for name in sorted(os.listdir(top)):
             yield from _walk(top + b"/" + name)
+
+
+class Deltas:
+    """Saves of one directory as its daemon would hand them out, each a delta where it can be."""
+
+    def __init__(self, workspace: Path, *, key: bytes = KEY, incarnation: str = "inc_1") -> None:
+        root = workspace.parent
+        for name in ("bases", "scratch"):
+            (root / name).mkdir(exist_ok=True)
+        self.workspace = workspace
+        self._said = facts(incarnation=incarnation)
+        self._key = key
+        self.bases = Bases(
+            Tree.open(str(root / "bases")),
+            Tree.open(str(root / "scratch")),
+            key=key,
+            incarnation=incarnation,
+        )
+        self.planned: inventory.Plan | None = None
+
+    def save(self, *tags: str, limits: Limits = LIMITS) -> tuple[str, bytes]:
+        """The entity tag and the archive; `tags` are those that the client has."""
+        with Tree.open(str(self.workspace)) as tree:
+            self.planned = inventory.plan(tree, limits, self.bases.find(tags))
+            tag = self.planned.etag(self._said)
+            keeping = self.bases.keep(tag, self.planned.state)
+            chunks = save(
+                tree, self._said, self.planned, key=self._key, limits=limits, keeping=keeping
+            )
+            archive = b"".join(chunks)
+            assert os.listdir(self.workspace.parent / "scratch") == []
+            return tag, archive
+
+    @property
+    def was_delta(self) -> bool:
+        """Whether the last save was one."""
+        return self.planned is not None and self.planned.delta is not None
+
+
+def chained(
+    archives: list[bytes],
+    staging: Path,
+    *,
+    key: bytes = KEY,
+    session: str = SESSION,
+    limits: Limits = LIMITS,
+) -> Restored:
+    """Unpacks a chain as `restored` in `staging`, which is made."""
+    staging.mkdir(exist_ok=True)
+    expected = Expected(session=session, key=key, owner=OWNER, limits=limits)
+    with Tree.open(str(staging)) as tree:
+        chain = Chain(tree, b"restored", expected)
+        for archive in archives:
+            chain.take(fed(archive))
+        return chain.complete()

@@ -1,0 +1,138 @@
+"""A line for each member of a tree: the state's name, and what an unchanged one looks like. Pure.
+
+The state's name is the SHA-256 of these lines, so a stored index proves itself.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import os
+from collections.abc import Iterable, Iterator
+from typing import NamedTuple
+
+from runner.checkpoint import tarformat
+from runner.checkpoint.tarformat import Member
+
+_LINES_AT_ONCE = 256
+
+
+class BaseUnusableError(Exception):
+    """A stored index is not what was stored."""
+
+
+class Indexed(NamedTuple):
+    """One member as it was when the index was made. `link` as in `Member`."""
+
+    name: bytes
+    link: bytes
+    mode: int
+    size: int
+    ino: int
+    ctime_ns: int
+
+    @property
+    def key(self) -> bytes:
+        """Compares as the archive's order does."""
+        return order_key(self.name)
+
+    def is_same(self, member: Member, status: os.stat_result) -> bool:
+        """Whether this is the very same thing still: no program can choose a ctime."""
+        return (
+            self.ctime_ns == status.st_ctime_ns
+            and self.ino == status.st_ino
+            and self.size == status.st_size
+            and self.mode == status.st_mode
+            and self.link == member.link
+        )
+
+
+def order_key(name: bytes) -> bytes:
+    """Bytes that compare as names do component by component: no name holds NUL."""
+    return name.replace(b"/", b"\0")
+
+
+def line(member: Member, status: os.stat_result) -> bytes:
+    """The member's line. A program can set its files' mtime but not their ctime."""
+    return b"%b\0%b\0%o %d %d %d\n" % (
+        member.name,
+        member.link,
+        status.st_mode,
+        status.st_size,
+        status.st_ino,
+        status.st_ctime_ns,
+    )
+
+
+def parse(blocks: Iterable[bytes]) -> Iterator[Indexed]:
+    """The lines again, from blocks that are cut anywhere. Raises `BaseUnusableError`."""
+    rest = b""
+    for block in blocks:
+        data = rest + block
+        start = 0
+        while (found := _one(data, start)) is not None:
+            indexed, start = found
+            yield indexed
+        rest = data[start:]
+    if rest:
+        raise BaseUnusableError
+
+
+def _one(data: bytes, start: int) -> tuple[Indexed, int] | None:
+    """The line at `start` and where the next one begins; None if it is not all there.
+
+    Names may hold LF, so the numbers' end is looked for behind both NULs.
+    """
+    name_end = data.find(b"\0", start)
+    link_end = data.find(b"\0", name_end + 1) if name_end >= 0 else -1
+    end = data.find(b"\n", link_end + 1) if link_end >= 0 else -1
+    if end < 0:
+        return None
+    try:
+        mode, size, ino, ctime = data[link_end + 1 : end].split(b" ")
+        numbers = int(mode, 8), int(size), int(ino), int(ctime)
+    except ValueError:
+        raise BaseUnusableError from None
+    return Indexed(data[start:name_end], data[name_end + 1 : link_end], *numbers), end + 1
+
+
+class LineDigest:
+    """SHA-256 over lines; hashing several at once costs half as much."""
+
+    def __init__(self) -> None:
+        self._digest = hashlib.sha256()
+        self._lines: list[bytes] = []
+
+    def add(self, text: bytes) -> bytes | None:
+        """The next line. What has been hashed since the last time, now and then."""
+        self._lines.append(text)
+        return self.flush() if len(self._lines) >= _LINES_AT_ONCE else None
+
+    def flush(self) -> bytes:
+        """Hashes what has come since; the bytes that were hashed."""
+        block = b"".join(self._lines)
+        self._lines.clear()
+        self._digest.update(block)
+        return block
+
+    def hexdigest(self) -> str:
+        """Of all that was added."""
+        self.flush()
+        return self._digest.hexdigest()
+
+
+class TreeDigest:
+    """Of a whole tree as a full archive would hold it, but for its times and its bodies."""
+
+    def __init__(self) -> None:
+        self._lines = LineDigest()
+
+    def add(self, member: Member) -> None:
+        """The next member, in the archive's order."""
+        mode = 0 if member.kind == tarformat.SYMLINK else member.mode
+        self._lines.add(
+            b"%b\0%b\0%b %o %d\n" % (member.name, member.link, member.kind, mode, member.size)
+        )
+
+    def hexdigest(self) -> str:
+        """Of all members that were added."""
+        return self._lines.hexdigest()
