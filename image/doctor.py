@@ -13,16 +13,24 @@ from collections.abc import Sequence
 
 import msgspec
 
-from image.checks import Check, Level, failed, machine
-from image.probe import Bench, isolation, runtime
+from image.checks import Check, Level, degraded, failed, machine, ok
+from image.probe import UNTRIED, Bench, isolation, name_of, runtime
 from image.runtimes import Runtime
+from jail.errors import NetworkUnavailable
 from jail.host import JailHost
+from jail.profile import Network
 
 _MARKS = {Level.OK: "ok      ", Level.DEGRADED: "degraded", Level.FAILED: "FAILED  "}
 
 
 async def examine(
-    *, nsjail: str | None, data_root: str, uid: int, gid: int, runtimes: Sequence[Runtime]
+    *,
+    nsjail: str | None,
+    data_root: str,
+    uid: int,
+    gid: int,
+    network: Network,
+    runtimes: Sequence[Runtime],
 ) -> list[Check]:
     """Every check there is. Leaves nothing behind; a daemon that runs is not disturbed."""
     directory = tempfile.mkdtemp(prefix="sandbox-runner-doctor-")
@@ -35,7 +43,13 @@ async def examine(
             bench = Bench(host, uid, gid, directory)
             checks = await asyncio.to_thread(machine, host, _existing(data_root))
             checks += await isolation(bench, directory)
-            checks += [await runtime(bench, each) for each in runtimes]
+            if network is Network.EGRESS:
+                checks.append(await egress(host, owner))
+            has_jail = all(check.ok for check in checks if check.name == "jail")
+            checks += [
+                await runtime(bench, each) if has_jail else degraded(name_of(each), *UNTRIED)
+                for each in runtimes
+            ]
         finally:
             await host.aclose()
     finally:
@@ -43,6 +57,16 @@ async def examine(
     if not runtimes:
         checks.append(failed("runtimes", "none is installed", "install one of the list"))
     return checks
+
+
+async def egress(host: JailHost, owner: str) -> Check:
+    """Whether the network of jails with egress can be set up; it is taken away again."""
+    try:
+        await host.open_network(owner)
+    except NetworkUnavailable as error:
+        remedy = "it takes nft, CAP_NET_ADMIN and a writable /proc/sys/net"
+        return failed("egress", str(error), remedy)
+    return ok("egress", "the rules are accepted")
 
 
 def _existing(path: str) -> str:

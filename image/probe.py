@@ -27,6 +27,8 @@ RUNTIME_LIMITS = Limits(
 ENV = {"PATH": "/usr/local/bin:/usr/bin:/bin", "HOME": "/mnt/data", "LC_ALL": "C.UTF-8"}
 WORKSPACE, BUILD = "/mnt/data", "/mnt/build"
 _WROTE = b"probe"
+#: What is said of everything that takes a jail where none can be had, and what to do about it.
+UNTRIED = ("not tried: no jail could be set up", "see the jail check")
 #: The probe's own exit codes for a jail that lets through what it must refuse.
 _COULD_WRITE_SYSTEM, _COULD_SEE_STATE = 10, 11
 _SCRIPT = f"""
@@ -97,7 +99,9 @@ def _judge(
 ) -> list[Check]:
     """What the probe's jail proves. Pure."""
     code = os.waitstatus_to_exitcode(facts.wait_status) if facts.wait_status is not None else None
-    logged = facts.nsjail_log[-1] if facts.nsjail_log else "no word from nsjail"
+    # The first error is the cause, the last one only that there was one.
+    errors = [line for line in facts.nsjail_log if line.startswith(("[E]", "[F]"))]
+    logged = (errors or facts.nsjail_log or ("nothing",))[0]
     return [
         ok("jail", "ran and left nothing")
         if facts.started and code is not None and facts.proven_empty
@@ -108,12 +112,14 @@ def _judge(
         ),
         ok("workspace", "the session's user wrote to /mnt/data")
         if written == (uid, _WROTE)
+        else failed("workspace", *UNTRIED)
+        if not facts.started
         else failed(
             "workspace",
             "the session's user could not write to /mnt/data",
             "see that the data root is not mounted read-only",
         ),
-        _isolation(code),
+        _isolation(code) if facts.started else failed("isolation", *UNTRIED),
         # Without controllers the runner still works and says `advisory`. What fails is a jail that
         # did not get the limits which this machine can hold.
         ok("limits", f"{facts.enforcement.value}, as read back from a real jail")
@@ -132,9 +138,14 @@ def _isolation(code: int | None) -> Check:
     return failed("isolation", said, "do not use this machine for untrusted code")
 
 
+def name_of(each: Runtime) -> str:
+    """The name of its check."""
+    return f"runtime {each.language} {each.version}"
+
+
 async def runtime(bench: Bench, each: Runtime) -> Check:
     """Runs a runtime's `hello`, compiling it first where it compiles."""
-    name = f"runtime {each.language} {each.version}"
+    name = name_of(each)
     entry = f"hello{each.source_suffix or ''}"
     with bench.scratch() as work, bench.scratch() as build:
         _write(os.path.join(work, entry), each.hello)

@@ -68,6 +68,7 @@ def _doctor(settings: Settings, *, as_json: bool) -> int:
             data_root=settings.data_root,
             uid=settings.session_uid,
             gid=settings.session_gid,
+            network=settings.network,
             runtimes=runtimes.load(settings.runtimes),
         )
     )

@@ -141,9 +141,10 @@ class Readiness:
                 self._publish([failed("probe", "it could not be run", "see the log")])
             if not self._asked.is_set():
                 self._ended.set()
-            unwell = [check.name for check in self._checks if not check.ok]
+            unwell = [check for check in self._checks if not check.ok]
             if unwell:
-                log.warning("not ready", extra={"failed": unwell})
+                why = {check.name: f"{check.detail}; {check.remedy}" for check in unwell}
+                log.warning("not ready", extra={"failed": why})
             with contextlib.suppress(TimeoutError):
                 async with asyncio.timeout(RETRY_INTERVAL if unwell else INTERVAL):
                     await self._asked.wait()
