@@ -270,6 +270,18 @@ async def test_a_paste_of_half_a_mebibyte_arrives_whole(runner: Daemon) -> None:
         await shell.until("got-500000-")
 
 
+async def test_a_paste_that_is_echoed_does_not_stop_halfway(runner: Daemon) -> None:
+    """More comes back than either side keeps: whoever reads only when written to would wait."""
+    async with attached(runner, SESSION) as shell:
+        await shell.type("echo go; cat > /dev/null\r")
+        await shell.until("go\r\n")
+        pasting = asyncio.create_task(shell.type(("y" * 99 + "\n") * 9000))
+        async with asyncio.timeout(20):
+            while shell.seen.count(b"y\r\n") < 9000:
+                await shell.take()
+        await pasting
+
+
 def _peak_kib(runner: Daemon) -> int:
     status = Path(f"/proc/{runner.pid}/status").read_text()
     return int(status.partition("VmHWM:")[2].split()[0])
