@@ -9,6 +9,7 @@ import sys
 from collections.abc import Callable
 from pathlib import Path
 
+from docs import lifecycle_page, recovery_page
 from runner.execution.rules import MISSING, RULES, UNKNOWN, Row
 
 HERE = Path(__file__).resolve().parent
@@ -28,7 +29,11 @@ def _line(row: Row) -> str:
     return f"| `{row.kind}` | {row.fault} | {status} | {row.decided_by} | {row.note} |"
 
 
-PAGES: dict[str, Callable[[], str]] = {"outcomes.md": outcomes}
+PAGES: dict[str, Callable[[], str]] = {
+    "lifecycle.md": lifecycle_page.render,
+    "outcomes.md": outcomes,
+    "recovery.md": recovery_page.render,
+}
 
 
 def rendered(name: str) -> str:

@@ -10,6 +10,7 @@ from typing import Any
 
 import pytest
 
+from runner.recovery import Course, course
 from tests.boothooks import COUNTS, hooks
 from tests.conftest import SESSION
 from tests.harness import Daemon, Reply
@@ -174,3 +175,16 @@ async def _nobody_gets_anything(daemon: Daemon) -> None:
     assert terminated.status == 200
     listed = await daemon.execute("import os; print(os.listdir())", session=SESSION)
     assert listed.json["run"]["stdout"] == "['main']\n"
+
+
+async def test_a_lost_workspace_is_told_as_one_whatever_its_names_say(launch: Launch) -> None:
+    """A repository called `request-timeout` must not turn it into a time-out."""
+    daemon: Daemon = await launch()
+    named = "request-timeout"
+    made = await daemon.execute("pass", session=named, name=f"{named}/timed_out.py")
+    assert made.json["run"]["outcome"]["kind"] == "exited"
+    shutil.rmtree(daemon.data_root / "workspace")
+    code = "raise TimeoutError('request-timeout')"
+    reply = await daemon.execute(code, session=named, name=f"{named}/timed_out.py")
+    assert reply.json["outcome"]["kind"] == "workspace_missing"
+    assert course(reply.json) is Course.RESTORE

@@ -12,6 +12,7 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 
 from runner.session.lifecycle import Operation, State
+from tests.model.session_hold import moved
 from tests.model.session_model import session
 from tests.model.session_world import NONE, Files, Note, World
 
@@ -240,13 +241,19 @@ class Expected:
         self.restart()
 
     def terminate(self, *, wiped: bool = True) -> Answer:
-        if not wiped:
-            self.take(0, "CannotTerminate")
-            return Answer.INTERNAL
         if self.state is not State.TERMINATED:
-            self.take(0, "Terminate")
+            self._platform_takes("Terminate" if wiped else "CannotTerminate")
+        if not wiped:
+            return Answer.INTERNAL
         self.tree = Tree()
         return Answer.OK
+
+    def _platform_takes(self, action: str) -> None:
+        """As a client that expects nothing."""
+        before = self.world.clients[0]
+        self.world = moved(self.world, 0, before._replace(expects=NONE))
+        self.take(0, action)
+        self.world = moved(self.world, 0, before)
 
     # What befalls it
 
