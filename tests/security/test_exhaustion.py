@@ -205,6 +205,7 @@ async def test_each_resource_ends_in_a_limit_of_the_jail(attack: Attacker, name:
     ran = await attack(greedy.code, session=None, **({"run_timeout": 10_000} | greedy.limits))
     assert ran.kind == greedy.kind, ran.stage
     assert greedy.out is None or ran.out == greedy.out, ran.stage
+    assert ran.stage["outcome"]["evidence"]["proven_empty"] is True
     assert time.monotonic() - begun < 10
     assert (await attack.daemon.get("/health")).status == 200
     await assert_nothing_left(attack.daemon.data_root)
