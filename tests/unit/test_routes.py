@@ -63,9 +63,10 @@ def test_head_is_not_served(app: web.Application) -> None:
     assert "HEAD" not in {route.method for route in app.router.routes()}
 
 
-def test_only_health_is_open_to_anyone() -> None:
+def test_only_health_and_the_consoles_page_are_open_to_anyone() -> None:
     opened = {row.path for row in ROUTES if row.access is Access.ANYONE}
-    assert opened <= {"/health", "/console", "/console/{path:.+}"} and "/health" in opened
+    # The console's page says nothing of this VM; what it does goes over the other routes.
+    assert {path for path in opened if not path.startswith("/console")} == {"/health"}
 
 
 @pytest.mark.parametrize("row", ROUTES, ids=lambda row: f"{row.method} {row.path}")
