@@ -30,7 +30,7 @@ NewVm ==
     [state |-> "unbound", alive |-> TRUE,
      incarnation |-> None, marker |-> None, note |-> "clean", terminated |-> FALSE,
      files |-> "empty", filesOf |-> None, setUp |-> FALSE, failed |-> FALSE,
-     holds |-> {}]
+     guest |-> FALSE, holds |-> {}]
 
 Init ==
     /\ vm = NewVm
@@ -96,9 +96,15 @@ Die ==
     /\ vm' = [vm EXCEPT
                 !.alive = FALSE,
                 !.holds = {},
+                !.guest = FALSE,
                 !.failed = @ \/ vm.note = "restoring",
                 !.state = IF NotBegun = {} THEN @
                           ELSE After("restore", (CHOOSE h \in NotBegun : TRUE).origin, "undone")]
+    /\ UNCHANGED <<twin, minted, expects, unanswered>>
+
+GuestLeaves ==
+    /\ vm.guest
+    /\ vm' = [vm EXCEPT !.guest = FALSE]
     /\ UNCHANGED <<twin, minted, expects, unanswered>>
 
 Restart ==
@@ -157,7 +163,8 @@ Refused(c) ==
 Terminate(c) ==
     /\ Asks(c, "terminate")
     /\ vm' = [Emptied(vm) EXCEPT !.state = After("terminate", vm.state, "done"), !.holds = {},
-                                 !.incarnation = None, !.terminated = TRUE, !.failed = FALSE]
+                                 !.incarnation = None, !.terminated = TRUE, !.failed = FALSE,
+                                 !.guest = FALSE]
     /\ \/ NobodyWaits
        \/ unanswered' = [d \in Clients |-> IF d = c THEN "terminate" ELSE Nobody]
     /\ UNCHANGED <<twin, minted, expects>>
@@ -168,7 +175,8 @@ CannotTerminate(c) ==
     /\ vm' = IF "torn" \notin DOMAIN RowOf("terminate", vm.state).ends
              THEN [vm EXCEPT !.state = After("terminate", @, "undone")]
              ELSE [vm EXCEPT !.state = After("terminate", @, "torn"), !.holds = {},
-                             !.files = "half", !.filesOf = vm.incarnation, !.note = "ended"]
+                             !.files = "half", !.filesOf = vm.incarnation, !.note = "ended",
+                             !.guest = FALSE]
     /\ UNCHANGED <<twin, minted, expects, unanswered>>
 
 Begin(c, op) ==
@@ -223,12 +231,13 @@ UseGoesOn(h) ==
             /\ At(h, [vm EXCEPT !.files = "half", !.filesOf = vm.incarnation, !.note = "placing"],
                   "torn")
          \/ /\ h.step /= "torn"
-            /\ Fails(h, vm, "undone") \/ Done(h, vm)
+            /\ \/ Fails(h, vm, "undone")
+               \/ Done(h, [vm EXCEPT !.guest = @ \/ h.operation = "attach"])
 
 RestoreGoesOn(h) ==
     \/ /\ h.step = "begun"
        /\ \/ Fails(h, vm, "undone")
-          \/ At(h, [vm EXCEPT !.note = "restoring"], "torn")
+          \/ At(h, [vm EXCEPT !.note = "restoring", !.guest = FALSE], "torn")
     \/ /\ h.step = "torn"
        /\ At(h, [vm EXCEPT !.files = "restored", !.filesOf = vm.incarnation, !.setUp = FALSE],
              "exchanged")
@@ -246,7 +255,7 @@ GoesOn(h) ==
       [] OTHER                   -> UseGoesOn(h)
 
 Next ==
-    \/ Clone \/ BindTwin \/ VmLost \/ VolumeLost \/ Die \/ Restart
+    \/ Clone \/ BindTwin \/ VmLost \/ VolumeLost \/ GuestLeaves \/ Die \/ Restart
     \/ vm.alive /\ \E h \in vm.holds : GoesOn(h)
     \/ \E c \in Clients :
         \/ Bind(c) \/ Mismatch(c) \/ AlreadyDone(c) \/ Refused(c)
@@ -261,7 +270,8 @@ Spec == Init /\ [][Next]_vars
 Idle == vm.alive /\ vm.holds = {}
 
 NoUseWithoutSetUp ==
-    \A h \in vm.holds : h.operation \in Uses => vm.setUp /\ vm.marker = vm.incarnation
+    vm.guest \/ (\E h \in vm.holds : h.operation \in Uses)
+        => vm.setUp /\ vm.marker = vm.incarnation
 
 ReadyIsNeverDemoted ==
     vm.alive /\ vm.marker /= None /\ vm.marker = vm.incarnation

@@ -40,6 +40,8 @@ class Guards:
     end_jails: bool = True
     #: A restore takes away the marker of what it replaces.
     unmark: bool = True
+    #: A restore turns a terminal out before it changes anything.
+    turn_out: bool = True
     #: The marker is written after the boot hooks have run.
     mark_last: bool = True
     #: X-Expected-Incarnation is compared.
@@ -89,7 +91,8 @@ def _use(world: World, hold: Hold, guards: Guards) -> Iterator[Named]:
         noted = half._replace(note=Note.PLACING) if guards.note_first else half
         yield "Place", _at(world, hold, noted, Step.TORN)
     yield "Undone", _ended(world, hold, vm, End.UNDONE)
-    yield from _done(world, hold, vm)
+    stays = vm.guest or hold.operation is Operation.ATTACH
+    yield from _done(world, hold, vm._replace(guest=stays))
 
 
 def _restore(world: World, hold: Hold, guards: Guards) -> Iterator[Named]:
@@ -98,7 +101,8 @@ def _restore(world: World, hold: Hold, guards: Guards) -> Iterator[Named]:
         case Step.BEGUN:
             yield "Undone", _ended(world, hold, vm, End.UNDONE)
             noted = vm._replace(note=Note.RESTORING) if guards.note_first else vm
-            yield "BodyBegins", _at(world, hold, noted, Step.TORN)
+            alone = noted._replace(guest=noted.guest and not guards.turn_out)
+            yield "BodyBegins", _at(world, hold, alone, Step.TORN)
         case Step.TORN:
             theirs = vm._replace(files=Files.RESTORED, files_of=vm.incarnation, set_up=False)
             yield "Exchange", _at(world, hold, theirs, Step.EXCHANGED)
@@ -146,13 +150,14 @@ def died(vm: Vm, guards: Guards) -> Vm:
     A restore that had not begun when the daemon died has never been there.
     """
     left = () if guards.end_jails else vm.holds
+    guest = vm.guest and not guards.end_jails
     state = vm.state
     for hold in vm.holds:
         row = lifecycle.find(hold.origin, hold.operation)
         if row is not None and hold.operation is Operation.RESTORE and hold.step is Step.BEGUN:
             state = lifecycle.after(row, hold.origin, End.UNDONE)
     failed = vm.failed or vm.note is Note.RESTORING
-    return vm._replace(state=state, alive=False, holds=left, failed=failed)
+    return vm._replace(state=state, alive=False, holds=left, failed=failed, guest=guest)
 
 
 def moved(world: World, client: int, now: Client) -> World:

@@ -106,6 +106,7 @@ def _terminated(world: World, guards: Guards) -> World:
     vm = world.vm.emptied() if guards.wipe_terminated else world.vm
     state = lifecycle.after(row, vm.state, End.DONE)
     over = vm._replace(state=state, holds=(), incarnation=NONE, terminated=True, failed=False)
+    over = over._replace(guest=False)
     return _nobody_waits(world)._replace(vm=over)
 
 
@@ -117,7 +118,7 @@ def _not_terminated(world: World, guards: Guards) -> World:
     if End.TORN not in row.ends:
         return world._replace(vm=vm._replace(state=lifecycle.after(row, vm.state, End.UNDONE)))
     note = Note.ENDED if guards.note_terminating else vm.note
-    half = vm._replace(files=Files.HALF, files_of=vm.incarnation, note=note, holds=())
+    half = vm._replace(files=Files.HALF, files_of=vm.incarnation, note=note, holds=(), guest=False)
     state = lifecycle.after(row, vm.state, End.TORN)
     return world._replace(vm=half._replace(state=state))
 
@@ -138,6 +139,8 @@ def _platform(world: World, guards: Guards, incarnations: int) -> Iterator[Named
     if vm.alive and vm.state is State.READY and vm.files is not Files.MISSING:
         lost = vm._replace(files=Files.MISSING, files_of=NONE)
         yield "VolumeLost", world._replace(vm=lost)
+    if vm.guest:
+        yield "GuestLeaves", world._replace(vm=vm._replace(guest=False))
     if vm.alive and vm.incarnation != NONE:
         yield "Die", world._replace(vm=died(vm, guards))
 

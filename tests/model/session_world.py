@@ -94,6 +94,8 @@ class Vm(NamedTuple):
     set_up: bool = False
     #: The last restore failed after it had begun, and nothing has been put there since.
     failed: bool = False
+    #: A terminal: it has attached, and stays beside whatever holds the session.
+    guest: bool = False
     holds: tuple[Hold, ...] = ()
 
     def emptied(self) -> Vm:
@@ -118,11 +120,11 @@ class World(NamedTuple):
 
 
 def no_use_without_set_up(world: World) -> bool:
-    """No attach, no execute and no other use of an incarnation that was not provisioned."""
+    """No attach, no execute and no other use of an incarnation that was not provisioned, and no
+    terminal that stays on one."""
     vm = world.vm
-    return all(
-        vm.set_up and vm.marker == vm.incarnation for hold in vm.holds if hold.operation in USES
-    )
+    is_used = vm.guest or any(hold.operation in USES for hold in vm.holds)
+    return not is_used or (vm.set_up and vm.marker == vm.incarnation)
 
 
 def ready_is_never_demoted(world: World) -> bool:
