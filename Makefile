@@ -9,6 +9,9 @@ BROWSER := $(VENV)/.browser
 # What the daemon, its runtimes and its tests use of the system, as package:file-that-proves-it.
 SYSTEM := \
 	python3-venv:/usr/lib/python3*/ensurepip/__main__.py \
+	python3-dev:/usr/include/python3*/Python.h \
+	python3-pip:/usr/lib/python3/dist-packages/pip/__main__.py \
+	git:/usr/bin/git \
 	gcc:/usr/bin/gcc \
 	libc6-dev:/usr/lib/*-linux-gnu/libc.a \
 	nodejs:/usr/bin/node \
@@ -19,7 +22,19 @@ SYSTEM := \
 	curl:/usr/bin/curl \
 	ca-certificates:/etc/ssl/certs/ca-certificates.crt
 
+# What the proofs of the image use beyond that.
+IMAGE_SYSTEM := \
+	buildah:/usr/bin/buildah \
+	podman:/usr/bin/podman \
+	runc:/usr/sbin/runc \
+	mmdebstrap:/usr/bin/mmdebstrap \
+	shellcheck:/usr/bin/shellcheck
+VM_SYSTEM := \
+	qemu-system-x86:/usr/bin/qemu-system-x86_64 \
+	busybox-static:/bin/busybox
+
 .PHONY: setup demo test test-browser screenshots vendor run model bench docs lint format clean
+.PHONY: image test-image test-vm
 
 ## the virtual environment, the dependencies, and system packages if any are missing
 setup: $(STAMP)
@@ -54,6 +69,21 @@ screenshots: setup $(BROWSER)
 ## what the console page has from npm, once more: git shows whether it is the same
 vendor:
 	sh image/console/vendor/fetch
+
+## the image, built without a Docker daemon
+image:
+	@sh image/install-system-packages $(IMAGE_SYSTEM)
+	shellcheck entrypoint.sh image/build image/build-nsjail image/install-system-packages
+	image/build sandbox-runner --quiet
+
+## the image as a container, with the README's flags; SHORT=1 leaves some of it out
+test-image: setup image
+	@$(BIN)/python -m tests.image.container
+
+## the image as a MicroVM with a kernel of its own; SHORT=1 leaves most of it out
+test-vm: setup image
+	@sh image/install-system-packages $(VM_SYSTEM)
+	@$(BIN)/python -m tests.image.machine
 
 ## serve on 127.0.0.1:8080
 run: setup

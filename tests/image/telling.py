@@ -1,0 +1,136 @@
+"""What both proofs share: a story that is also kept, a bounded command, a free port, a time-out."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import os
+import socket
+import sys
+from collections.abc import Callable, Coroutine, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, TextIO
+
+from tests.e2e.demo import NotAsSaid, Story
+
+TRANSCRIPTS = Path(__file__).resolve().parent.parent.parent / "docs/deploy/transcripts"
+#: No command of a proof takes longer, a build apart.
+COMMAND_TIMEOUT = 120.0
+#: The form of a proof for every commit.
+SHORT = os.environ.get("SHORT") == "1"
+
+
+@dataclass(frozen=True, slots=True)
+class Ran:
+    """A command that has ended."""
+
+    status: int
+    out: str
+    err: str
+
+
+async def run(*argv: str, timeout: float = COMMAND_TIMEOUT) -> Ran:
+    """Runs it to its end."""
+    process = await asyncio.create_subprocess_exec(
+        *argv,
+        stdin=asyncio.subprocess.DEVNULL,
+        stdout=asyncio.subprocess.PIPE,
+        stderr=asyncio.subprocess.PIPE,
+    )
+    try:
+        out, err = await asyncio.wait_for(process.communicate(), timeout)
+    except BaseException:
+        with contextlib.suppress(ProcessLookupError):
+            process.kill()
+        raise
+    assert process.returncode is not None
+    return Ran(process.returncode, out.decode("utf-8", "replace"), err.decode("utf-8", "replace"))
+
+
+async def must(*argv: str, timeout: float = COMMAND_TIMEOUT) -> str:
+    """Runs it; what it printed, if it ended well."""
+    ran = await run(*argv, timeout=timeout)
+    if ran.status != 0:
+        raise NotAsSaid(f"{' '.join(argv[:3])} …: {ran.err.strip()[-1000:]}")
+    return ran.out.strip()
+
+
+def free_port() -> int:
+    """A loopback port that nobody listens on at this moment."""
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        port: int = probe.getsockname()[1]
+        return port
+
+
+class _Both:
+    """Writes to the terminal and to the transcript."""
+
+    def __init__(self, terminal: TextIO, kept: TextIO) -> None:
+        self._streams = (terminal, kept)
+
+    def write(self, text: str) -> int:
+        for stream in self._streams:
+            stream.write(text)
+            stream.flush()
+        return len(text)
+
+    def flush(self) -> None:
+        return
+
+    def isatty(self) -> bool:
+        return False
+
+
+@contextlib.contextmanager
+def kept(name: str) -> Iterator[None]:
+    """What is printed inside is kept as a transcript, if it ends well and is the whole proof."""
+    if SHORT:
+        yield
+        return
+    TRANSCRIPTS.mkdir(parents=True, exist_ok=True)
+    scratch = TRANSCRIPTS / f".{name}.new"
+    try:
+        with (
+            open(scratch, "w", encoding="utf-8") as file,
+            contextlib.redirect_stdout(_Both(sys.stdout, file)),  # type: ignore[type-var]
+        ):
+            yield
+        os.replace(scratch, TRANSCRIPTS / f"{name}.txt")
+    finally:
+        scratch.unlink(missing_ok=True)
+
+
+def block(text: str) -> None:
+    """Prints what a command said, set in."""
+    for line in text.splitlines():
+        print(f"      {line}")
+
+
+def claim(holds: bool, what: str) -> None:
+    """A thing that is either so or ends the proof."""
+    if not holds:
+        raise NotAsSaid(what)
+    print(f"  ✓ {what}")
+
+
+def prove(name: str, proof: Callable[[Story], Coroutine[Any, Any, None]], *, limit: float) -> int:
+    """Runs a proof within `limit` seconds and keeps its transcript; the exit status."""
+    story = Story()
+
+    async def bounded() -> None:
+        async with asyncio.timeout(limit):
+            await proof(story)
+
+    try:
+        with kept(name):
+            asyncio.run(bounded())
+            story.end()
+    except NotAsSaid as error:
+        print(f"\nNot as said: {error}")
+        return 1
+    except TimeoutError:
+        print(f"\nNot done in {limit:.0f} s.")
+        return 1
+    return 0
