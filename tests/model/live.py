@@ -17,7 +17,8 @@ from typing import Any
 from tests.boothooks import COUNTS, hooks
 from tests.harness import Daemon, Reply
 from tests.leftovers import TEST_UID, settled
-from tests.model.live_expected import Answer, Run
+from tests.model.live_expected import RAN, Answer, Run
+from tests.terminals import attached, refused
 
 SESSION = "the-session"
 TERMINATE = "/aws/lambda-microvms/runtime/v1/terminate"
@@ -96,6 +97,15 @@ class Live:
 
     async def put(self, expects: str | None, path: str, content: bytes) -> Answer:
         return answer(await self.request("PUT", f"/session/files/{path}", expects, data=content))
+
+    async def attach(self, expects: str | None, *, is_let_in: bool) -> tuple[Answer, str]:
+        """What a shell finds in the file that the boot hook writes."""
+        headers = {} if expects is None else {"X-Expected-Incarnation": expects}
+        if not is_let_in:
+            _, body = await refused(self.daemon, SESSION, headers=headers)
+            return Answer(body["error"]), ""
+        async with attached(self.daemon, SESSION, headers=headers) as shell:
+            return Answer.OK, await shell.run(f"cat {RAN}")
 
     async def checkpoint(self, expects: str | None) -> tuple[Answer, bytes]:
         reply = await self.request("GET", "/session/checkpoint", expects)

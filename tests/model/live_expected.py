@@ -207,6 +207,17 @@ class Expected:
         self.tree.surfaced[path] = digest(content)
         return Answer.OK
 
+    def attach(self, client: int) -> Answer:
+        """A terminal, which its client leaves again."""
+        refused = self._refused(client, Operation.ATTACH)
+        if refused is not None:
+            return refused
+        self._booted(client)
+        if self._missing(client, Operation.ATTACH):
+            return Answer.DIRTY
+        self.take(client, "BeginAttach", "Done", "GuestLeaves")
+        return Answer.OK
+
     def checkpoint(self, client: int) -> tuple[Answer, Tree | None]:
         refused = self._refused(client, Operation.CHECKPOINT)
         if refused is not None:

@@ -13,7 +13,7 @@ from hypothesis.stateful import precondition, rule
 from runner.session.lifecycle import State
 from tests.model.live import answer
 from tests.model.live_compared import Compared
-from tests.model.live_expected import Answer, Run
+from tests.model.live_expected import RAN, Answer, Run
 from tests.model.session_world import Files
 
 #: A start of the daemon takes as long as ten other steps.
@@ -54,6 +54,16 @@ class Story(Compared):
     def put(self, client: int, path: str, content: bytes) -> None:
         asked = self.live.put(self.guard(client), path, content)
         self.answers(asked, self.expected.put(client, path, content))
+
+    @rule(client=CLIENT)
+    def attach(self, client: int) -> None:
+        guard = self.guard(client)
+        wanted = self.expected.attach(client)
+        got, ran = self.do(self.live.attach(guard, is_let_in=wanted is Answer.OK))
+        assert got == wanted
+        if wanted is Answer.OK:
+            assert ran.encode() == self.expected.tree.files[RAN]
+        self.compare()
 
     @rule(client=CLIENT)
     def checkpoint(self, client: int) -> None:
