@@ -13,6 +13,7 @@ from typing import Any
 import aiohttp
 
 from tests.harness import Daemon
+from tests.leftovers import TEST_UID, processes_of
 
 PATIENCE_S = 10.0
 _ESCAPES = re.compile(rb"\x1b\[[0-9;?]*[a-zA-Z]|\x1b\][^\x07]*\x07")
@@ -142,3 +143,9 @@ def cut(shell: Shell) -> None:
     transport = shell.ws._conn.transport  # type: ignore[union-attr]
     assert transport is not None
     transport.abort()
+
+
+def shells() -> list[str]:
+    """The processes of terminals and of what was started in them; the daemon's own probe, which
+    may be running any time, starts neither."""
+    return [each for each in processes_of(TEST_UID) if "bash\0-l" in each or "sleep\x0060" in each]

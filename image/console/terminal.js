@@ -9,7 +9,7 @@ import { Terminal } from "./vendor/xterm.mjs";
 import { $ } from "./page.js";
 
 const CLOSE = { DONE: 1000, TAKEN_OVER: 4409, INCARNATION_ENDED: 4412 };
-/** Bytes drawn after which the daemon is told; it stops the shell when we are 256 KiB behind. */
+/** Bytes drawn after which the daemon is told; it stops the shell when we are 192 KiB behind. */
 const ACK_BYTES = 32 * 1024;
 const RETRY_MS = [300, 600, 1200, 2500, 5000];
 

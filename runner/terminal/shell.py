@@ -10,6 +10,12 @@ from runner.settings import Settings
 
 #: What a client that says nothing is taken for (DEC VT100).
 DEFAULT_SIZE = WindowSize(columns=80, rows=24)
+#: bash as a login shell, else whatever sh is; looked for where it will run.
+LOGIN_SHELL = (
+    "/bin/sh",
+    "-c",
+    'SHELL=$(command -v bash || command -v sh); export SHELL; exec "$SHELL" -l',
+)
 ENV = {
     **BASE_ENV,
     "TERM": "xterm-256color",
@@ -23,20 +29,13 @@ ENV = {
 }
 
 
-def login_shell(*, has_bash: bool) -> tuple[str, ...]:
-    """bash as a login shell, else whatever sh is."""
-    return ("/bin/bash", "-l") if has_bash else ("/bin/sh", "-l")
-
-
-def profile(
-    settings: Settings, identity: Identity, *, workspace: str, size: WindowSize, has_bash: bool
-) -> Profile:
+def profile(settings: Settings, identity: Identity, *, workspace: str, size: WindowSize) -> Profile:
     """For a whole working day, so CPU time is not counted; memory and processes as ever. Pure."""
     wall_ms = round(settings.terminal_total_timeout * 1000)
     return Profile(
-        argv=login_shell(has_bash=has_bash),
+        argv=LOGIN_SHELL,
         cwd=WORKSPACE,
-        env=ENV | {"SHELL": login_shell(has_bash=has_bash)[0]},
+        env=ENV,
         uid=identity.uid,
         gid=identity.gid,
         limits=Limits(

@@ -29,8 +29,11 @@ from runner.terminal.replay import Replay
 
 log = logging.getLogger(__name__)
 
-#: Also how much the client may be behind: a screen of 200x60 is 12 KiB, a long log is more.
+#: A screen of 200x60 is 12 KiB, a long log is more.
 REPLAY_BYTES = 256 << 10
+#: How much of that a client may be behind. The rest is for what the kernel's terminal still holds
+#: when the shell is dead (64 KiB, tty_buffer.c): that is read whether the client is behind or not.
+WINDOW_BYTES = REPLAY_BYTES - (64 << 10)
 #: Typed or pasted, and not yet taken by the terminal.
 INPUT_BYTES = 1 << 20
 #: For a client to take the last of the output when the shell has ended.
@@ -68,7 +71,7 @@ class Terminal:
         self._client: Attachment | None = None
         self._was_attached = False
         self._acknowledged = 0
-        self._room = asyncio.Event()
+        self._has_room = asyncio.Event()
         self._input = bytearray()
         self._typed = asyncio.Event()
         self._tasks: list[asyncio.Task[None]] = []
@@ -113,9 +116,9 @@ class Terminal:
 
     async def _read(self, pty: Pty) -> None:
         while True:
-            while (room := REPLAY_BYTES - (self.replay.end - self._acknowledged)) <= 0:
-                self._room.clear()
-                await self._room.wait()
+            while (room := self._room()) <= 0:
+                self._has_room.clear()
+                await self._has_room.wait()
             data = await pty.read(room)
             if not data:
                 return
@@ -125,6 +128,10 @@ class Terminal:
                 self._client.notify()
             # A shell that floods must leave the loop its turns.
             await asyncio.sleep(0)
+
+    def _room(self) -> int:
+        window = WINDOW_BYTES if self.closing is None else REPLAY_BYTES
+        return window - (self.replay.end - self._acknowledged)
 
     async def _write(self, pty: Pty) -> None:
         while True:
@@ -184,6 +191,7 @@ class Terminal:
     def _close(self, closing: Closing) -> None:
         if self.closing is None:
             self.closing = closing
+            self._has_room.set()
             if self._client is not None:
                 self._client.dismiss(closing)
 
@@ -240,7 +248,7 @@ class Terminal:
     def acknowledge(self, offset: int) -> None:
         """The client has read so far."""
         self._acknowledged = max(self._acknowledged, offset)
-        self._room.set()
+        self._has_room.set()
 
     def type(self, data: bytes) -> bool:
         """Input; False when more is waiting than is kept."""

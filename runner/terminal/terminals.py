@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import asyncio
 import logging
-import os
 import time
 from dataclasses import dataclass
 
@@ -32,8 +31,6 @@ from runner.workspace.dataroot import DataRoot
 from runner.workspace.fingerprint import HashCache
 
 log = logging.getLogger(__name__)
-
-_HAS_BASH = os.path.exists("/bin/bash")
 
 
 @dataclass(frozen=True, slots=True)
@@ -169,7 +166,6 @@ class Terminals:
                 self._identity,
                 workspace=self._data.workspace_source(),
                 size=asked.size or shell.DEFAULT_SIZE,
-                has_bash=_HAS_BASH,
             ),
             self._policy,
             incarnation=incarnation,
@@ -184,7 +180,12 @@ class Terminals:
         """The terminal's life as a guest of the session."""
         guests = self._session.guests
         guests.add(terminal)
-        facts = await terminal.live()
+        try:
+            facts = await terminal.live()
+        except Exception:
+            # It stays a guest: that nothing is left of it was not proven.
+            log.exception("a terminal failed", extra={"terminal": terminal.id})
+            raise
         await finish(asyncio.to_thread(self._mark))
         if facts.proven_empty:
             guests.remove(terminal)

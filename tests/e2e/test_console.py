@@ -26,7 +26,14 @@ async def test_page_and_files_are_served_to_anyone_and_nothing_else_is(start: St
         assert len(named) >= 4
         for name in named:
             assert (await daemon.get(f"{prefix}/{name.decode()}")).status == 200
-    for name in ("index.html", "__init__.py", "..%2fhealth", "%2e%2e%2fapp.py", "vendor/PINNED", "x"):
+    for name in (
+        "index.html",
+        "__init__.py",
+        "..%2fhealth",
+        "%2e%2e%2fapp.py",
+        "vendor/PINNED",
+        "x",
+    ):
         assert (await daemon.get(f"/console/{name}")).status in (401, 404), name
     assert (await daemon.get("/session/files", session="s")).status == 401
 

@@ -12,8 +12,8 @@ from pathlib import Path
 import pytest
 
 from tests.harness import Daemon
-from tests.leftovers import TEST_UID, assert_nothing_left, processes_of, settled
-from tests.terminals import attached, connect, cut, refused
+from tests.leftovers import TEST_UID, assert_nothing_left, settled
+from tests.terminals import attached, connect, cut, refused, shells
 
 Start = Callable[..., Awaitable[Daemon]]
 
@@ -119,16 +119,19 @@ async def test_the_platform_takes_the_vm_back(start: Start) -> None:
     hook = "/aws/lambda-microvms/runtime/v1/terminate"
     assert (await daemon.request("POST", hook)).status == 200
     assert await shell.closed() == 4412
-    assert processes_of(TEST_UID) == []
+    assert shells() == []
 
 
 async def test_a_daemon_that_stops_says_goodbye(start: Start) -> None:
     daemon = await start("leaving", **UID)
     shell = await connect(daemon, SESSION)
+    process = Path(f"/proc/{daemon.pid}")
     os.kill(daemon.pid, signal.SIGTERM)
     assert await shell.closed() == 1001
+    # A second signal would end it at once.
+    assert await settled(process.exists, False) is False
     assert await daemon.stop() == -signal.SIGTERM
-    assert processes_of(TEST_UID) == []
+    assert shells() == []
 
 
 # Time
@@ -140,9 +143,9 @@ async def test_the_grace_ends_what_nobody_comes_back_to(start: Start) -> None:
     await shell.run("(trap '' HUP; sleep 60) & true")
     cut(shell)
     await asyncio.sleep(0.1)
-    assert processes_of(TEST_UID) != []
+    assert shells() != []
     await asyncio.sleep(0.5)
-    assert await settled(lambda: processes_of(TEST_UID), []) == []
+    assert await settled(shells, []) == []
     await assert_nothing_left(daemon.data_root)
 
 

@@ -13,8 +13,7 @@ import pytest
 
 from tests.conftest import SESSION
 from tests.harness import Daemon
-from tests.leftovers import TEST_UID, processes_of
-from tests.terminals import attached, connect, refused
+from tests.terminals import attached, connect, refused, shells
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
 
@@ -42,7 +41,7 @@ async def test_a_restore_ends_it_and_the_next_one_sees_the_restored_files(runner
     assert await shell.closed() == 4412
     assert shell.frame("error")["error"] == "incarnation_mismatch"
     assert (await restoring).status == 200
-    assert processes_of(TEST_UID) == []
+    assert shells() == []
     status, _ = await refused(runner, SESSION, terminal=shell.id)
     assert status == 404
     async with attached(runner, SESSION) as again:
