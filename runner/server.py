@@ -14,6 +14,7 @@ from aiohttp import web
 
 from jail.host import JailHost
 from jail.profile import Network
+from runner import guard
 from runner.app import make_app
 from runner.context import Runner
 from runner.settings import Settings
@@ -40,7 +41,12 @@ async def serve(settings: Settings) -> int | None:
     """
     stop = Stop()
     with capture_signals(stop):
-        data = DataRoot.open(settings.data_root, Owner(settings.session_uid, settings.session_gid))
+        guard.protect()
+        data = DataRoot.open(
+            settings.data_root,
+            Owner(settings.session_uid, settings.session_gid),
+            reserve_bytes=settings.disk_reserve,
+        )
         try:
             return await _serve(settings, data, stop)
         finally:
@@ -103,6 +109,7 @@ async def _stop(
             await runner.machine.watch.stop()
             await runner.readiness.stop()
             await runner.executions.aclose()
+            await runner.checkpointing.aclose()
             await runner.session.aclose()
             await runner.terminals.aclose()
             await host.aclose()

@@ -249,5 +249,13 @@ class Restored(Struct, frozen=True, kw_only=True):
 
     entries: int
     bytes: int
+    archives: int = 1
     status: Literal["restored"] = "restored"
     dir: Literal["session"] = "session"
+
+
+class Staged(Struct, frozen=True, kw_only=True):
+    """Body of a 202 from POST /session/restore: the next archive may come."""
+
+    archives: int
+    status: Literal["staged"] = "staged"

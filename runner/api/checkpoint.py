@@ -18,34 +18,44 @@ MEDIA_TYPE = "application/x-gtar"
 #: session is held until it has.
 IDLE_TIMEOUT = 30.0
 TOTAL_TIMEOUT = 3600.0
+BASE_WANTED = "If-Checkpoint-Base"
+BASES_NAMED_MAX = 16
+#: It is one client's own, changes with every turn, and depends on what that client has.
+CACHING = {"Cache-Control": "private, no-cache", "Vary": BASE_WANTED}
 
 
 async def get(request: web.Request) -> web.StreamResponse:
-    """200 with the archive, 304 if the caller has it; a stream that fails is cut, never ended."""
+    """200 with the archive, full or a delta, 304 if the caller has it.
+
+    A stream that fails is cut, never ended.
+    """
     runner = request.app[RUNNER]
     session_id = headers.required_session_id(request)
     async with runner.checkpointing.save(
         session_id,
         expected_incarnation=headers.expected_incarnation(request),
         given_key=headers.given_sidecar_key(request),
+        base_tags=headers.entity_tags(request, BASE_WANTED)[:BASES_NAMED_MAX],
     ) as checkpoint:
         request[EVENT]["entries"] = checkpoint.entries
         if matches(request.headers.getall("If-None-Match", []), checkpoint.etag):
-            return web.Response(status=304, headers={"ETag": checkpoint.etag})
+            return web.Response(status=304, headers={"ETag": checkpoint.etag} | CACHING)
         return await _stream(request, checkpoint)
 
 
 async def _stream(request: web.Request, checkpoint: Checkpoint) -> web.StreamResponse:
     # The first chunk comes before the status: what fails until then is still an error with a name.
     first = await anext(checkpoint.chunks)
-    response = web.StreamResponse(
-        headers={
-            "Content-Type": MEDIA_TYPE,
-            "ETag": checkpoint.etag,
-            "X-Checkpoint-Entries": str(checkpoint.entries),
-            "X-Checkpoint-Omitted": str(checkpoint.omitted),
-        }
-    )
+    said = {
+        "Content-Type": MEDIA_TYPE,
+        "ETag": checkpoint.etag,
+        "X-Checkpoint-Kind": "full" if checkpoint.base is None else "delta",
+        "X-Checkpoint-Entries": str(checkpoint.entries),
+        "X-Checkpoint-Omitted": str(checkpoint.omitted),
+    }
+    if checkpoint.base is not None:
+        said["X-Checkpoint-Base"] = checkpoint.base
+    response = web.StreamResponse(headers=said | CACHING)
     await response.prepare(request)
     sent = 0
     deadline = asyncio.get_running_loop().time() + TOTAL_TIMEOUT

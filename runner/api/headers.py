@@ -96,6 +96,20 @@ def given_sidecar_key(request: web.Request) -> bytes | None:
         raise BadRequest(f"it takes {error}", field=SIDECAR_KEY) from None
 
 
+def flag(request: web.Request, name: str) -> bool:
+    """A header that says true or false; false where it is not sent."""
+    value = single(request, name) or "false"
+    if value not in ("true", "false"):
+        raise BadRequest("it takes true or false", field=name)
+    return value == "true"
+
+
+def entity_tags(request: web.Request, name: str) -> list[str]:
+    """The entity tags of a header that may hold several (RFC 9110 section 8.8.3)."""
+    named = ",".join(request.headers.getall(name, [])).split(",")
+    return [tag.strip().removeprefix("W/") for tag in named if tag.strip()]
+
+
 def single(request: web.Request, name: str) -> str | None:
     """A header that may be sent once."""
     values = request.headers.getall(name, [])

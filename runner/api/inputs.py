@@ -8,9 +8,9 @@ import re
 from aiohttp import web
 
 from runner.api import bodies, headers
+from runner.api.archives import MEDIA_TYPES
 from runner.api.middleware import EVENT
 from runner.api.responses import json_response
-from runner.api.restore import MEDIA_TYPES
 from runner.context import RUNNER
 from runner.errors import BadRequest, BodyTooLarge, Overloaded
 from runner.finish import finish

@@ -55,25 +55,26 @@ class Restore:
             await asyncio.wrap_future(self._result)
             raise Internal("the restore ended early") from None
 
-    async def next_archive(self) -> Sidecar:
-        """An archive has ended and another follows. Its verified sidecar, or what it deserves."""
-        sidecar = await self.pause()
-        self._begin()
-        return sidecar
-
     async def pause(self) -> Sidecar:
-        """An archive has ended; `proceed` or `finish` comes next."""
+        """An archive has ended: its verified sidecar, or what it deserves.
+
+        `proceed`, `complete` or the end of the context comes next.
+        """
         self._incoming.end()
         return await asyncio.wrap_future(self._result)
 
     def proceed(self) -> None:
-        """Another archive follows after all."""
+        """Another archive follows."""
         self._begin()
 
-    async def finish(self) -> Restored:
-        """The last archive has ended. What is in staging now, or what `Chain` raises."""
-        await self.pause()
+    async def complete(self) -> Restored:
+        """No archive follows. What is in staging now, or what `Chain` raises."""
         return await asyncio.wrap_future(self._worker.submit(self._chain.complete))
+
+    async def finish(self) -> Restored:
+        """The only archive has ended."""
+        await self.pause()
+        return await self.complete()
 
     async def __aexit__(self, *_: object) -> None:
         # Without `finish` the client is gone: what the reader has seen is not the whole archive.

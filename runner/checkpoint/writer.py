@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import hashlib
 import os
+import time
 from collections.abc import Generator, Iterable
 
 from runner.checkpoint import deltahead, sidecar, tarformat
@@ -17,6 +18,7 @@ from runner.checkpoint.sidecar import ArchiveFacts, DeltaFacts, SidecarFacts
 from runner.checkpoint.treeindex import BaseUnusableError
 from runner.errors import Internal
 from runner.workspace.descent import READ
+from runner.workspace.fingerprint import RACY_NS
 from runner.workspace.tree import Tree
 
 
@@ -49,7 +51,7 @@ class Reading:
                 raise _changed() from None
             if inventory.state() != self._planned.state:
                 raise _changed()
-            if keeping is not None:
+            if _await_next_tick(inventory.newest_ns) and keeping is not None:
                 keeping.done()
             yield stream.rest()
 
@@ -197,6 +199,19 @@ class _Blocks:
         self._view.release()
         self._renew()
         return block
+
+
+def _await_next_tick(newest_ns: int) -> bool:
+    """Waits until whatever is written from now on has a later ctime than all that was read.
+
+    Else a file that is written again in the tick in which it was written last would look unchanged:
+    see `workspace.fingerprint`. False if no wait helps: a ctime lies in the future.
+    """
+    wait_ns = newest_ns + RACY_NS - time.time_ns()
+    if wait_ns > RACY_NS:
+        return False
+    time.sleep(max(0, wait_ns) / 1e9)
+    return True
 
 
 def _check_unchanged(length: int, before: os.stat_result, after: os.stat_result) -> None:

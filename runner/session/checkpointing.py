@@ -9,26 +9,31 @@ import asyncio
 import contextlib
 import logging
 import secrets
-from collections.abc import AsyncGenerator, AsyncIterator
+from collections.abc import AsyncGenerator, AsyncIterator, Collection
 from dataclasses import dataclass
 from datetime import UTC, datetime
 
 from runner.checkpoint import inventory
-from runner.checkpoint.chain import Expected, Restored
+from runner.checkpoint.bases import Bases
+from runner.checkpoint.chain import Expected
 from runner.checkpoint.handover import Block
+from runner.checkpoint.inventory import Plan
 from runner.checkpoint.limits import Limits
 from runner.checkpoint.restore import Restore
 from runner.checkpoint.save import stream_save
-from runner.checkpoint.sidecar import WRONG_KEY, Sidecar, SidecarFacts, derive_key
+from runner.checkpoint.sidecar import WRONG_KEY, SidecarFacts, derive_key
 from runner.errors import CheckpointUnauthentic, IncarnationMismatch, Internal
 from runner.finish import finish
 from runner.session.hold import Hold, workspace_of
 from runner.session.lifecycle import Operation
 from runner.session.record import Dirty
+from runner.session.restoring import Restoring
+from runner.session.sequence import Sequence
 from runner.session.session import Provision, Session
 from runner.settings import Settings
 from runner.workspace.dataroot import DataRoot
 from runner.workspace.fingerprint import HashCache
+from runner.workspace.tree import Tree
 
 log = logging.getLogger(__name__)
 
@@ -37,10 +42,12 @@ log = logging.getLogger(__name__)
 class Checkpoint:
     """A save that may start: its state's name, what it leaves out, and its bytes.
 
-    `omitted` counts sockets, fifos and devices. `chunks` is to be closed by whoever takes it.
+    `base` is the entity tag that a delta builds on, None for a full archive. `omitted` counts
+    sockets, fifos and devices. `chunks` is to be closed by whoever takes it.
     """
 
     etag: str
+    base: str | None
     entries: int
     omitted: int
     chunks: AsyncGenerator[Block, None]
@@ -63,6 +70,7 @@ class Checkpointing:
         self._master_key = settings.sidecar_key
         self._cache = cache
         self._provision = provision
+        self._sequence: Sequence | None = None
         self.limits = Limits.of(settings.checkpoint_max_bytes)
 
     def _key(self, session_id: str, given: bytes | None) -> bytes:
@@ -71,10 +79,19 @@ class Checkpointing:
 
     @contextlib.asynccontextmanager
     async def save(
-        self, session_id: str, *, expected_incarnation: str | None, given_key: bytes | None
+        self,
+        session_id: str,
+        *,
+        expected_incarnation: str | None,
+        given_key: bytes | None,
+        base_tags: Collection[str] = (),
     ) -> AsyncIterator[Checkpoint]:
-        """Holds the session while its checkpoint is taken. Never binds: a VM that knows nothing of
-        the session must not hand out an empty archive in its name."""
+        """Holds the session while its checkpoint is taken: a delta to the first of `base_tags` that
+        is known, else a full one.
+
+        Never binds: a VM that knows nothing of the session must not hand out an empty archive in
+        its name.
+        """
         session = self._session
         session.require_bound(session_id)
         async with session.hold(
@@ -95,30 +112,85 @@ class Checkpointing:
                     if hold.is_shared:
                         # A guest's mappings change files without a trace: no two states are one.
                         await finish(asyncio.to_thread(tree.mark))
-                    planned = await finish(asyncio.to_thread(inventory.plan, tree, self.limits))
+                    # Nor is one a base for another.
+                    bases = None if hold.is_shared else self._bases(hold)
+                    planned = await finish(
+                        asyncio.to_thread(_plan, tree, self.limits, bases, base_tags)
+                    )
+                    etag = planned.etag(facts)
                     chunks = stream_save(
                         tree,
                         facts,
                         planned,
                         key=self._key(session_id, given_key),
                         limits=self.limits,
+                        keeping=bases.keep(etag, planned.state) if bases else None,
                     )
-                    etag, entries = planned.etag(facts), planned.entries
                     async with contextlib.aclosing(chunks):
-                        yield Checkpoint(etag, entries, planned.omitted, chunks)
+                        yield Checkpoint(
+                            etag,
+                            planned.delta.base.etag if planned.delta else None,
+                            planned.entries,
+                            planned.omitted,
+                            chunks,
+                        )
             hold.done()
+
+    def _bases(self, hold: Hold) -> Bases:
+        return Bases(
+            self._data.bases,
+            self._data.staging,
+            key=self._session.ledger.disk_key,
+            incarnation=hold.record.incarnation,
+        )
 
     @contextlib.asynccontextmanager
     async def restore(
-        self, session_id: str, *, expected_incarnation: str | None, given_key: bytes | None
+        self,
+        session_id: str,
+        *,
+        expected_incarnation: str | None,
+        given_key: bytes | None,
+        more: bool = False,
     ) -> AsyncIterator[Restoring]:
-        """Holds the session while an archive is fed to what is yielded.
+        """Holds the session while archives are fed to what is yielded.
 
         Whatever ends it before `Restoring.commit` has, the workspace and its metadata are wiped; if
-        even that fails the session is dirty.
+        even that fails the session is dirty. With `more` it may end without: the restore then waits
+        for the next request's archives.
         """
+        self._session.admit(session_id, expected_incarnation=expected_incarnation)
+        sequence = self._sequence
+        if sequence is None or sequence.is_over:
+            begun = self._begun(
+                session_id,
+                expected_incarnation=expected_incarnation,
+                given_key=given_key,
+                may_start_over=more,
+            )
+            if not more:
+                async with begun as restoring:
+                    yield restoring
+                return
+            sequence = self._sequence = Sequence(begun, key=given_key)
+        async with sequence.turn(key=given_key) as restoring:
+            yield restoring
+
+    async def aclose(self) -> None:
+        """Ends a restore that waits for its next archive."""
+        if self._sequence is not None:
+            await self._sequence.aclose()
+
+    @contextlib.asynccontextmanager
+    async def _begun(
+        self,
+        session_id: str,
+        *,
+        expected_incarnation: str | None,
+        given_key: bytes | None,
+        may_start_over: bool,
+    ) -> AsyncIterator[Restoring]:
         session = self._session
-        session.admit(session_id, expected_incarnation=expected_incarnation)
         async with session.hold(
             Operation.RESTORE,
             expected_incarnation=expected_incarnation,
@@ -130,6 +202,7 @@ class Checkpointing:
                 key=self._key(session_id, given_key),
                 owner=self._data.owner,
                 limits=self.limits,
+                may_start_over=may_start_over,
             )
             await session.guests.turn_out(IncarnationMismatch("a checkpoint is being restored"))
             # From here on it has begun: the next byte read may be the archive's first.
@@ -163,6 +236,11 @@ class Checkpointing:
         hold.wiped()
 
 
+def _plan(tree: Tree, limits: Limits, bases: Bases | None, base_tags: Collection[str]) -> Plan:
+    base = bases.find(base_tags) if bases is not None else None
+    return inventory.plan(tree, limits, base)
+
+
 def _say_whose_key(error: BaseException) -> None:
     """Without a key from outside nobody can tell another disk's archive from a forged one."""
     if isinstance(error, CheckpointUnauthentic) and error.reason == WRONG_KEY:
@@ -171,41 +249,3 @@ def _say_whose_key(error: BaseException) -> None:
             "X-Sidecar-Key or RUNNER_SIDECAR_KEY where it is saved and where it is restored",
             reason="disk_key",
         ) from None
-
-
-class Restoring:
-    """A restore that has begun."""
-
-    def __init__(self, feeding: Restore, data: DataRoot, hold: Hold, staged: bytes) -> None:
-        self._feeding = feeding
-        self._data = data
-        self._hold = hold
-        self._staged = staged
-        self.committed = False
-
-    async def feed(self, chunk: bytes) -> None:
-        """Takes the archive's next bytes; raises what the archive deserves."""
-        await self._feeding.feed(chunk)
-
-    async def next_archive(self) -> None:
-        """An archive has ended, and one that builds on it follows."""
-        await self._feeding.next_archive()
-
-    async def commit(self) -> Restored:
-        """The last archive has ended: verifies all of it and puts it in the workspace's place."""
-        restored = await self._feeding.finish()
-        await finish(asyncio.to_thread(self._replace, restored.sidecar))
-        self.committed = True
-        return restored
-
-    def _replace(self, sidecar: Sidecar) -> None:
-        try:
-            self._data.commit_workspace(self._staged)
-            self._hold.replaced(primed=sidecar.primed, surfaced=sidecar.surfaced)
-        except OSError as error:
-            raise Internal("the restored files could not be put in place") from error
-        try:
-            # What stood there before.
-            self._data.staging.remove((self._staged,))
-        except OSError:
-            log.exception("the replaced workspace could not be removed")

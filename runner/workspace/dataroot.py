@@ -4,7 +4,8 @@
     staging/     what is being put together before it is moved into place; root's
     inputs/      the cache of pushed inputs (`inputs.cache`); root's
     jobs/        one directory per stateless execution or build; each removed when it ends
-    state/       the record and the key (`session.record`); root's
+    bases/       states that were handed out, for deltas (`checkpoint.bases`); root's
+    state/       the record and the key (`session.record`), room kept aside (`reserve`); root's
     runtime/     what the jail room prepares at start; root's
 
 Everything below is reached by descriptors (`tree`). Paths leave this module for one purpose: nsjail
@@ -20,12 +21,15 @@ import stat
 from dataclasses import dataclass
 from typing import Self
 
+from runner.workspace.full import is_full
+from runner.workspace.reserve import Reserve
 from runner.workspace.tree import Tree
 
 WORKSPACE = (b"workspace",)
 STAGING = (b"staging",)
 INPUTS = (b"inputs",)
 JOBS = (b"jobs",)
+BASES = (b"bases",)
 STATE = (b"state",)
 RUNTIME = (b"runtime",)
 #: The jailed user's own files are its own affair, but other users of the machine get nothing.
@@ -50,17 +54,22 @@ class Owner:
 class DataRoot:
     """The directories, held open by descriptor for the daemon's life. All of it blocks."""
 
-    def __init__(self, path: str, top: Tree, owner: Owner) -> None:
+    def __init__(self, path: str, top: Tree, owner: Owner, *, reserve_bytes: int) -> None:
         self.path = path
         self.owner = owner
         self._top = top
         self.staging = top.subtree(STAGING)
         self.inputs = top.subtree(INPUTS)
         self.jobs = top.subtree(JOBS)
+        self.reserve = Reserve(self.open_state(), reserve_bytes)
+        self.bases = top.subtree(BASES)
 
     @classmethod
-    def open(cls, path: str, owner: Owner) -> Self:
-        """Makes what is missing and checks what is there; raises `DataRootUnusable`."""
+    def open(cls, path: str, owner: Owner, *, reserve_bytes: int = 0) -> Self:
+        """Makes what is missing and checks what is there; raises `DataRootUnusable`.
+
+        `reserve_bytes` are kept aside from the first `reserve.fill` on.
+        """
         try:
             os.makedirs(path, exist_ok=True)
             top = Tree.open(path)
@@ -76,6 +85,7 @@ class DataRoot:
         for parts, mode in (
             (STAGING, PRIVATE_MODE),
             (INPUTS, PRIVATE_MODE),
+            (BASES, PRIVATE_MODE),
             (STATE, PRIVATE_MODE),
             (RUNTIME, PRIVATE_MODE),
             (JOBS, ROOT_MODE),
@@ -85,13 +95,15 @@ class DataRoot:
                 if directory.stat().st_dev != top.stat().st_dev:
                     top.close()
                     raise DataRootUnusable(f"{parts[0].decode()} lies on another file system")
-        return cls(path, top, owner)
+        return cls(path, top, owner, reserve_bytes=reserve_bytes)
 
     def close(self) -> None:
         """Gives the descriptors back."""
         self.staging.close()
         self.inputs.close()
         self.jobs.close()
+        self.reserve.close()
+        self.bases.close()
         self._top.close()
 
     def runtime_dir(self) -> str:
@@ -124,6 +136,7 @@ class DataRoot:
 
     def mark_workspace(self) -> None:
         """It counts as changed from now on, whatever its files look like."""
+        self.bases.clear()
         with self.workspace() as tree:
             tree.mark()
 
@@ -141,7 +154,13 @@ class DataRoot:
     def wipe_workspace(self) -> None:
         """Leaves an empty workspace, whatever was there; raises OSError if it cannot."""
         self._top.remove(WORKSPACE)
-        self.make_workspace()
+        self.bases.clear()
+        try:
+            self.make_workspace()
+        except OSError as error:
+            if not is_full(error) or not self.reserve.give_up():
+                raise
+            self.make_workspace()
 
     def commit_workspace(self, staged: bytes) -> None:
         """Puts the staged tree in the workspace's place in one step.
@@ -149,6 +168,8 @@ class DataRoot:
         The old workspace is then in staging under that name, for the caller to remove once the
         record says what the new one is.
         """
+        # What is known of the old one says nothing of the new one.
+        self.bases.clear()
         if self.workspace_present():
             self.staging.exchange((staged,), self._top, WORKSPACE)
         else:

@@ -5,14 +5,12 @@ from __future__ import annotations
 import contextlib
 import os
 import shutil
-import time
 from pathlib import Path
 from typing import Any
 
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from runner.workspace.fingerprint import RACY_NS
 from tests.unit.checkpoint.kit import Deltas, chained, look, members_of, saved
 from tests.unit.checkpoint.test_properties import scratch
 
@@ -110,7 +108,6 @@ def test_a_base_and_its_deltas_are_the_full_archive(turns: list[Any], chance: An
         for turn in turns:
             for act in turn:
                 edit(os.fsencode(workspace), act)
-            time.sleep(RACY_NS / 1e9)  # As the session waits before anybody may write again.
             base = chance.choice(list(have)[-4:]) if have else ""
             tag, archive = deltas.save(base)
             if deltas.was_delta:
