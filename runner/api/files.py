@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import hashlib
 import os
 import stat
 from dataclasses import dataclass
@@ -18,6 +19,7 @@ from runner.api.responses import json_response
 from runner.context import RUNNER, Runner
 from runner.errors import BadRequest, NotFound
 from runner.finish import finish
+from runner.session.ledger import Ledger
 from runner.wire import FileInfo, FileList
 from runner.workspace.editing import entity_tag
 from runner.workspace.fingerprint import ChangedWhileReadError, hash_file
@@ -44,13 +46,28 @@ async def download(request: web.Request) -> web.StreamResponse:
     """The bytes of one regular file; `Range`, `ETag` and `If-None-Match` as RFC 9110 has them."""
     runner = _authorized(request)
     path = SafePath.parse(request.match_info["path"], field="path")
+    ledger = runner.session.ledger
+    epoch = ledger.epoch
     opened = await finish(asyncio.to_thread(_open, runner, path))
     try:
         if matches(request.headers.getall("If-None-Match", []), opened.etag):
             return web.Response(status=304, headers={"ETag": opened.etag})
-        return await _send(request, opened, path)
+        response, sha256 = await _send(request, opened, path)
+        if sha256 is not None:
+            _note(ledger, path, sha256, epoch=epoch)
+        return response
     finally:
         os.close(opened.fd)
+
+
+def _note(ledger: Ledger, path: SafePath, sha256: str, *, epoch: int) -> None:
+    """The client has the whole file now, as if a result had brought it.
+
+    Of an input that is as it was sent there is nothing to note: it is no output.
+    """
+    primed = ledger.record.primed.get(str(path)) if ledger.record else None
+    if primed is None or primed.sha256 != sha256:
+        ledger.note_surfaced({str(path): sha256}, epoch=epoch)
 
 
 def _authorized(request: web.Request) -> Runner:
@@ -133,7 +150,10 @@ def _open(runner: Runner, path: SafePath) -> Opened:
     return Opened(fd, status.st_size, entity_tag(status))
 
 
-async def _send(request: web.Request, opened: Opened, path: SafePath) -> web.StreamResponse:
+async def _send(
+    request: web.Request, opened: Opened, path: SafePath
+) -> tuple[web.StreamResponse, str | None]:
+    """Also the hash (hex) of what was sent, if it was the whole file."""
     part = _range(request, opened)
     start, stop = part or (0, opened.size)
     response = web.StreamResponse(
@@ -151,9 +171,10 @@ async def _send(request: web.Request, opened: Opened, path: SafePath) -> web.Str
         response.headers["Content-Range"] = f"bytes {start}-{stop - 1}/{opened.size}"
     response.content_length = stop - start
     await response.prepare(request)
+    digest = hashlib.sha256()
     offset = start
     while offset < stop:
-        chunk = await asyncio.to_thread(os.pread, opened.fd, min(CHUNK, stop - offset), offset)
+        chunk = await asyncio.to_thread(_read, opened.fd, min(CHUNK, stop - offset), offset, digest)
         if not chunk:
             # It shrank under the read. The promised length does not come: the client sees a cut.
             if request.transport is not None:
@@ -162,7 +183,13 @@ async def _send(request: web.Request, opened: Opened, path: SafePath) -> web.Str
         await response.write(chunk)
         offset += len(chunk)
     await response.write_eof()
-    return response
+    return response, digest.hexdigest() if part is None and offset == stop else None
+
+
+def _read(fd: int, size: int, offset: int, digest: hashlib._Hash) -> bytes:
+    chunk = os.pread(fd, size, offset)
+    digest.update(chunk)
+    return chunk
 
 
 def _range(request: web.Request, opened: Opened) -> tuple[int, int] | None:

@@ -1,9 +1,9 @@
 """The incarnation: the name of one life of the workspace on one disk, and the key of that disk.
 
-Both are minted when a session is bound, never at process start: the process may have been snapshotted
-into an image and cloned, and two clones must never share one. So they mix kernel randomness (which a
-platform may reseed on resume), the session id, what the platform calls this VM, and the clock:
-clones of one snapshot share at most some of these.
+Both are minted when a session is bound, never at process start: the process may have been
+snapshotted into an image and cloned, and two clones must never share one. So they mix kernel
+randomness (which a platform may reseed on resume), the session id, what the platform calls this
+VM, and the clock: clones of one snapshot share at most some of these.
 """
 
 from __future__ import annotations

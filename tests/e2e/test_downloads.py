@@ -147,3 +147,18 @@ async def test_a_raw_path_with_dots_never_leaves_the_workspace(runner: Daemon) -
         writer.close()
         assert answer.split()[1] in (b"400", b"404"), answer
         assert (runner.data_root / "state/key").read_bytes() not in answer
+
+
+async def test_a_file_that_was_fetched_whole_is_not_offered_again(launch: Any) -> None:
+    daemon = await launch(RUNNER_INLINE_MAX_BYTES="1KiB")
+    made = await daemon.execute("open('big', 'w').write('x' * 5000)", session=SESSION)
+    assert [each["name"] for each in made.json["skipped"]] == ["big"]
+    part = await daemon.file(SESSION, "big", headers={"Range": "bytes=0-99"})
+    assert part.status == 206
+    again = await daemon.execute("print(1)", session=SESSION)
+    assert [each["name"] for each in again.json["skipped"]] == ["big"]
+    assert (await daemon.file(SESSION, "big")).status == 200
+    after = await daemon.execute("print(1)", session=SESSION)
+    assert after.json["skipped"] == []
+    changed = await daemon.execute("open('big', 'a').write('y')", session=SESSION)
+    assert [each["name"] for each in changed.json["skipped"]] == ["big"]
