@@ -17,7 +17,7 @@ from typing import Any
 from tests.boothooks import COUNTS, hooks
 from tests.harness import Daemon, Reply
 from tests.leftovers import TEST_UID, settled
-from tests.model.live_expected import RAN, Answer, Run
+from tests.model.live_words import RAN, Answer, Run
 from tests.terminals import attached, refused
 
 SESSION = "the-session"
@@ -152,6 +152,12 @@ class Live:
     async def restart(self) -> None:
         await self.daemon.kill()
         await self.daemon.start(ready=False)
+
+    async def die_under(self, asked: asyncio.Task[Any]) -> None:
+        """The daemon dies while something is asked, and starts again."""
+        await self.restart()
+        await asyncio.wait({asked})
+        asked.exception()
 
     async def disk_lost(self) -> None:
         await self.daemon.kill()

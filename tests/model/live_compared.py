@@ -15,7 +15,8 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize
 
 from runner.session.lifecycle import State
 from tests.model.live import Live, Seen, answer
-from tests.model.live_expected import Answer, Expected, Run, Tree, digest
+from tests.model.live_expected import Expected
+from tests.model.live_words import Answer, Run, Tree, digest
 from tests.model.session_world import NONE, Files
 
 T = TypeVar("T")

@@ -7,60 +7,16 @@ metadata that go with it. Pure. `live` does the same to a real daemon; `test_liv
 from __future__ import annotations
 
 import copy
-import hashlib
-from dataclasses import dataclass, field
-from enum import StrEnum
+from collections.abc import Iterator
 
 from runner.session.lifecycle import Operation, State
+from tests.model.live_words import RAN, RAN_LINE, Answer, Run, Tree, digest
 from tests.model.session_hold import moved
 from tests.model.session_model import session
 from tests.model.session_world import NONE, Files, Note, World
 
 #: As many as a run may need: the live test is no search.
 SUCCESSORS = session(incarnations=1 << 30).successors
-
-#: The file to which the boot hook adds a line, and that line.
-RAN, RAN_LINE = "ran", b"ran\n"
-
-
-class Answer(StrEnum):
-    """How a request is answered: 200, or the error's code."""
-
-    OK = "ok"
-    DIRTY = "session_workspace_dirty"
-    UNBOUND = "session_unbound"
-    MISMATCH = "incarnation_mismatch"
-    NO_INPUT = "input_unavailable"
-    CORRUPT = "checkpoint_corrupt"
-    MEDIA_TYPE = "unsupported_media_type"
-    INTERNAL = "internal"
-
-
-@dataclass
-class Tree:
-    """Files and what is known of them: path → bytes, and path → hash."""
-
-    files: dict[str, bytes] = field(default_factory=dict)
-    primed: dict[str, str] = field(default_factory=dict)
-    surfaced: dict[str, str] = field(default_factory=dict)
-
-
-@dataclass(frozen=True)
-class Run:
-    """One execute: it puts a script, adds to a file, and then takes its time."""
-
-    script: str
-    writes: str
-    adds: bytes
-    then: str = "true"
-
-    @property
-    def code(self) -> str:
-        return f"printf %s '{self.adds.decode()}' >> {self.writes}; {self.then}"
-
-
-def digest(content: bytes) -> str:
-    return hashlib.sha256(content).hexdigest()
 
 
 class Expected:
@@ -262,11 +218,29 @@ class Expected:
     def _platform_takes(self, action: str) -> None:
         """As a client that expects nothing."""
         before = self.world.clients[0]
-        self.world = moved(self.world, 0, before._replace(expects=NONE))
+        self._expect_nothing()
         self.take(0, action)
         self.world = moved(self.world, 0, before)
 
     # What befalls it
+
+    def boot_dies(self) -> Iterator[Expected]:
+        """What may be there when the daemon was killed in the first boot of a session."""
+        yield self
+        came = [["BeginBoot"], ["BeginBoot", "RunHooks"], ["BeginBoot", "RunHooks", "Done"]]
+        for actions, is_noted in ((0, False), (1, False), (1, True), (2, True)):
+            each = self.copy()
+            each._expect_nothing()
+            each.take(0, "Bind", *came[actions])
+            if actions:
+                each._hooks()
+                each.tree.surfaced = each.tree.surfaced if is_noted else {}
+            each.restart()
+            yield each
+
+    def _expect_nothing(self) -> None:
+        """Client 0 begins anew."""
+        self.world = moved(self.world, 0, self.world.clients[0]._replace(expects=NONE))
 
     def restart(self) -> None:
         """The daemon is killed, and started again on the same disk."""

@@ -13,11 +13,11 @@ from hypothesis.stateful import precondition, rule
 from runner.session.lifecycle import State
 from tests.model.live import answer
 from tests.model.live_compared import Compared
-from tests.model.live_expected import RAN, Answer, Run
+from tests.model.live_words import RAN, Answer, Run
 from tests.model.session_world import Files
 
 #: A start of the daemon takes as long as ten other steps.
-STEPS_BETWEEN_STARTS = 15
+STEPS_BETWEEN_STARTS = 8
 
 CLIENT = st.integers(0, 1)
 RUN = st.builds(Run, st.sampled_from(["in-1", "in-2"]), st.sampled_from("abc"), st.just(b"x"))
@@ -25,6 +25,8 @@ RUN = st.builds(Run, st.sampled_from(["in-1", "in-2"]), st.sampled_from("abc"), 
 WHICH = st.integers(0, 3)
 #: One of two requests that are made at once.
 HALF = st.sampled_from(["boot", "execute", "checkpoint", "restore", "corrupt", "no input"])
+#: What is under way when the daemon dies; `disk`: nothing, and the disk goes with it.
+DEATHS = ["nothing", "execute", "restore", "boot", "disk"]
 
 
 class Story(Compared):
@@ -163,14 +165,6 @@ class Story(Compared):
 
     # Accidents
 
-    def _make_ready(self, client: int) -> None:
-        """So that nothing but the operation itself is cut, and there is an archive."""
-        if self.is_mistaken(client):
-            self.boot(client)
-        self.boot(client)
-        if not self.archives:
-            self.checkpoint(client)
-
     @rule()
     def terminate(self) -> None:
         self.answers(self.live.terminate(), self.expected.terminate())
@@ -183,55 +177,62 @@ class Story(Compared):
             self.answers(self.live.terminate_in_vain(), self.expected.terminate(wiped=False))
 
     @precondition(lambda self: self.since_start > STEPS_BETWEEN_STARTS)
-    @rule()
-    def kill(self) -> None:
-        self.do(self.live.restart())
-        self.expected.restart()
-        self.started("kill")
+    @rule(how=st.sampled_from(DEATHS), client=CLIENT, run=RUN, which=WHICH, ms=st.integers(0, 80))
+    def die(self, how: str, client: int, run: Run, which: int, ms: int) -> None:
+        """The daemon is killed, and another one starts."""
+        if how == "disk":
+            self.do(self.live.disk_lost())
+            self.expected.disk_lost()
+        elif how == "boot":
+            self._die_in_a_boot(ms / 1000)
+        elif how == "execute" and self._made_ready(client):
+            self._die_in_an_execute(client, self.unique(run, then="sleep 60"))
+        elif how == "restore" and self._made_ready(client):
+            self._die_in_a_restore(client, which)
+        else:
+            self.do(self.live.restart())
+            self.expected.restart()
+        self.started(how)
 
-    @precondition(lambda self: self.since_start > STEPS_BETWEEN_STARTS)
-    @rule(client=CLIENT, run=RUN)
-    def kill_in_an_execute(self, client: int, run: Run) -> None:
-        self._make_ready(client)
-        if not self.expected.is_open_to(client):
-            return
-        unique = self.unique(run, then="sleep 60")
-
-        async def kill() -> None:
-            asked = asyncio.create_task(self.live.execute(self.guard(client), unique))
-            await self.live.wrote(unique)
-            await self.live.restart()
-            await asyncio.wait({asked})
-            asked.exception()
-
-        self.do(kill())
-        self.expected.execute_dies(client, unique)
-        self.started("kill_in_an_execute")
-
-    @precondition(lambda self: self.since_start > STEPS_BETWEEN_STARTS)
-    @rule(client=CLIENT, which=WHICH)
-    def kill_in_a_restore(self, client: int, which: int) -> None:
-        self._make_ready(client)
+    def _made_ready(self, client: int) -> bool:
+        """So that nothing but the operation itself is cut, and there is an archive."""
+        for _ in range(2):  # A mistaken client learns of it first.
+            self.boot(client)
         if not self.archives:
-            return
+            self.checkpoint(client)
+        return self.expected.is_open_to(client)
+
+    def _die_in_an_execute(self, client: int, run: Run) -> None:
+        async def die() -> None:
+            asked = asyncio.create_task(self.live.execute(self.guard(client), run))
+            await self.live.wrote(run)
+            await self.live.die_under(asked)
+
+        self.do(die())
+        self.expected.execute_dies(client, run)
+
+    def _die_in_a_restore(self, client: int, which: int) -> None:
         archive, _ = self.archive(which)
 
-        async def kill() -> None:
-            asked = await self.live.begin_restore(self.guard(client), archive)
-            await self.live.restart()
-            await asyncio.wait({asked})
-            asked.exception()
+        async def die() -> None:
+            await self.live.die_under(await self.live.begin_restore(self.guard(client), archive))
 
-        self.do(kill())
+        self.do(die())
         self.expected.restore_dies(client)
-        self.started("kill_in_a_restore")
 
-    @precondition(lambda self: self.since_start > STEPS_BETWEEN_STARTS)
-    @rule()
-    def lose_the_disk(self) -> None:
-        self.do(self.live.disk_lost())
-        self.expected.disk_lost()
-        self.started("lose_the_disk")
+    def _die_in_a_boot(self, seconds: float) -> None:
+        """Wherever it has come to by then."""
+        self.terminate()
+
+        async def die() -> None:
+            asked = asyncio.create_task(self.live.boot(None))
+            await asyncio.sleep(seconds)
+            await self.live.die_under(asked)
+
+        self.do(die())
+        self.expected = next(
+            (each for each in self.expected.boot_dies() if self.fits(each)), self.expected
+        )
 
     @precondition(lambda self: self.expected.state is State.READY)
     @precondition(lambda self: self.expected.world.vm.files is not Files.MISSING)

@@ -25,7 +25,7 @@ from tests.model.live import Live
 from tests.model.live_story import Story
 
 #: In the suite. A step is a request or an accident, and a look at everything.
-STEPS, SEED = 250, 14
+STEPS, SEED = 250, 31
 #: Steps of one story.
 STORY = 40
 
