@@ -115,7 +115,7 @@ def _put(
             precondition=precondition,
         )
     # The client has these bytes: they are no output until a program changes them.
-    hold.whole(surfaced=hold.record.surfaced | {str(path): upload.sha256})
+    hold.whole(written={str(path): upload.sha256})
     return edited
 
 
@@ -126,7 +126,7 @@ def _delete(runner: Runner, hold: Hold, path: SafePath, precondition: editing.Pr
     name = str(path)
     hold.whole(
         primed={k: v for k, v in hold.record.primed.items() if k != name},
-        surfaced={k: v for k, v in hold.record.surfaced.items() if k != name},
+        written={name: None},
     )
 
 

@@ -119,8 +119,7 @@ class SessionSpace:
                 before_placing=self._hold,
             )
         # A file that the client has just written is no output of ours that it has.
-        surfaced = {k: v for k, v in record.surfaced.items() if k not in placed.written}
-        self._hold.whole(primed=placed.primed, surfaced=surfaced)
+        self._hold.whole(primed=placed.primed, written=dict.fromkeys(placed.written))
         self._references = references
 
     def collect(self) -> Collected:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 from collections.abc import Iterator, Mapping
 from dataclasses import replace
+from types import MappingProxyType
 
 from runner.errors import WorkspaceDirty
 from runner.session.ledger import Ledger
@@ -15,6 +16,7 @@ from runner.workspace.full import full_disk_is_told
 from runner.workspace.priming import Primed
 from runner.workspace.tree import Tree
 
+NOTHING: Mapping[str, str | None] = MappingProxyType({})
 _NO_NOTE = "there is no room to note what is done to the workspace"
 
 
@@ -46,17 +48,22 @@ class Hold:
         self,
         *,
         primed: Mapping[str, Primed] | None = None,
-        surfaced: Mapping[str, str] | None = None,
+        written: Mapping[str, str | None] = NOTHING,
         durable: bool = False,
     ) -> None:
-        """The half-change is over, with this metadata. The operation itself may yet fail."""
+        """The half-change is over, with this metadata. The operation itself may yet fail.
+
+        `written`: path → the hash of what the client has there now, or None if it has nothing that
+        was an output. What reached it meanwhile of an earlier operation stays noted.
+        """
 
         def mended(record: Record) -> Record:
+            kept = {path: sha for path, sha in record.surfaced.items() if path not in written}
             return replace(
                 record,
                 dirty=None,
                 primed=record.primed if primed is None else dict(primed),
-                surfaced=record.surfaced if surfaced is None else dict(surfaced),
+                surfaced=kept | {path: sha for path, sha in written.items() if sha is not None},
             )
 
         with full_disk_is_told(_NO_NOTE):

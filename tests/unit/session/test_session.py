@@ -234,10 +234,12 @@ async def test_whole_again_is_ready_again_with_its_metadata(
 ) -> None:
     async with ready.hold(Operation.EXECUTE, provision=provision) as hold:
         hold.tearing(Dirty.PRIMING)
-        hold.whole(primed={"in": Primed("00" * 32)}, surfaced={"out": "11" * 32})
+        ready.ledger.note_surfaced({"old": "22" * 32, "gone": "33" * 32}, epoch=ready.ledger.epoch)
+        hold.whole(primed={"in": Primed("00" * 32)}, written={"out": "11" * 32, "gone": None})
     record = saved(ready)
     assert ready.state is State.READY and record is not None
-    assert (record.dirty, set(record.primed), set(record.surfaced)) == (None, {"in"}, {"out"})
+    assert (record.dirty, set(record.primed)) == (None, {"in"})
+    assert set(record.surfaced) == {"old", "out"}
 
 
 async def test_a_restore_heals_and_boots_again(ready: Session, provision: Provisioning) -> None:
