@@ -252,7 +252,7 @@ class IdempotencyMismatch(RunnerError):
 
 
 class Overloaded(RunnerError):
-    """As many executions are waiting as this runner lets wait."""
+    """This runner has as much to do as it can."""
 
     code = "overloaded"
     status = 429

@@ -19,6 +19,7 @@ from image.probe import Bench, isolation, runtime
 from image.runtimes import Runtime
 from jail.facts import Enforcement
 from jail.host import JailHost
+from runner.guard import oom_protection
 from runner.session.session import Session
 from runner.settings import Settings
 from runner.workspace.dataroot import DataRoot
@@ -27,6 +28,8 @@ log = logging.getLogger(__name__)
 
 #: Seconds between probes while they pass, and while they fail.
 INTERVAL, RETRY_INTERVAL = 30.0, 2.0
+#: What a probe writes is less than this.
+PROBE_BYTES, PROBE_INODES = 256 << 10, 8
 #: A result older than this many seconds says nothing any more.
 STALE_AFTER = 4 * INTERVAL
 
@@ -40,7 +43,10 @@ class SessionReport(Struct, frozen=True, kw_only=True):
 
 
 class Report(Struct, frozen=True, kw_only=True):
-    """Body of GET /health. `limits` says of each limit whether the kernel holds it."""
+    """Body of GET /health. `limits` says of each limit whether the kernel holds it.
+
+    `daemon`: whether everything else dies before the daemon when the machine runs out of memory.
+    """
 
     status: str
     level: str
@@ -122,7 +128,7 @@ class Readiness:
             checks=checks,
             checked_seconds_ago=None if age is None else round(age, 1),
             limits=dict.fromkeys(("memory", "pids", "cpu"), enforcement)
-            | {"wall_clock": Enforcement.ENFORCED.value},
+            | {"wall_clock": Enforcement.ENFORCED.value, "daemon": oom_protection().value},
             runtimes=[f"{each.language} {each.version}" for each in self._runtimes],
             session=SessionReport(
                 state=self._session.state.value,
@@ -151,15 +157,26 @@ class Readiness:
 
     async def _probe(self) -> None:
         checks = await asyncio.to_thread(machine, self._host, self._data.path)
-        checks += await isolation(self._bench, self._data.path)
-        if not self._runtimes:
-            checks.append(failed("runtimes", "none is installed", "install one of the list"))
-        self._publish(checks + self._ran)
-        if len(self._ran) < len(self._runtimes):
-            # Once: an interpreter that ran will run again, and a probe has to stay cheap. Whoever
-            # waits for readiness does not wait for the slowest compiler.
-            self._ran = [await runtime(self._bench, each) for each in self._runtimes]
+        await asyncio.to_thread(self._make_room)
+        try:
+            checks += await isolation(self._bench, self._data.path)
+            if not self._runtimes:
+                checks.append(failed("runtimes", "none is installed", "install one of the list"))
             self._publish(checks + self._ran)
+            if len(self._ran) < len(self._runtimes):
+                # Once: an interpreter that ran will run again, and a probe has to stay cheap.
+                # Whoever waits for readiness does not wait for the slowest compiler.
+                self._ran = [await runtime(self._bench, each) for each in self._runtimes]
+                self._publish(checks + self._ran)
+        finally:
+            if not self._data.reserve.is_whole:
+                await asyncio.to_thread(self._data.reserve.fill)
+
+    def _make_room(self) -> None:
+        """A disk that a guest has filled is the guest's affair, and no less ready is the VM."""
+        inodes = self._data.free_inodes()
+        if self._data.free_bytes() < PROBE_BYTES or (inodes is not None and inodes < PROBE_INODES):
+            self._data.reserve.give_up()
 
     def _publish(self, checks: list[Check]) -> None:
         self._checks = checks

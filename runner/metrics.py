@@ -2,7 +2,17 @@
 
 from __future__ import annotations
 
-from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, generate_latest
+import asyncio
+import threading
+
+from prometheus_client import (
+    CollectorRegistry,
+    Counter,
+    Gauge,
+    Histogram,
+    ProcessCollector,
+    generate_latest,
+)
 from prometheus_client.exposition import CONTENT_TYPE_LATEST
 
 from runner.session.lifecycle import State
@@ -16,6 +26,10 @@ class Metrics:
 
     def __init__(self) -> None:
         self._registry = CollectorRegistry()
+        # The daemon's own memory, descriptors and CPU time.
+        ProcessCollector(registry=self._registry)
+        self._threads = Gauge("runner_threads", "The daemon's threads.", registry=self._registry)
+        self._tasks = Gauge("runner_tasks", "Asyncio tasks under way.", registry=self._registry)
         self._requests = Counter(
             "runner_requests",
             "Requests answered; 499 is a client that left.",
@@ -64,4 +78,6 @@ class Metrics:
         """The exposition, in Prometheus text format."""
         for each in State:
             self._state.labels(each.value).set(1 if each is state else 0)
+        self._threads.set(threading.active_count())
+        self._tasks.set(len(asyncio.all_tasks()))
         return generate_latest(self._registry)

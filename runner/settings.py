@@ -129,6 +129,8 @@ class Settings:
     file_server_timeout: float = _setting(30.0, _seconds)
     file_max_bytes: int = _setting(2 << 30, _size)
     input_cache_bytes: int = _setting(1 << 30, _size)
+    #: Kept aside for the daemon's own needs when a guest has filled the disk.
+    disk_reserve: int = _setting(8 << 20, _size)
     sessions: bool = _setting(True, _flag)
     terminal_idle_timeout: float = _setting(1800.0, _seconds)
     terminal_total_timeout: float = _setting(8 * 3600.0, _seconds)

@@ -30,6 +30,7 @@ from runner.execution.slots import Slots
 from runner.execution.space import JobSpace, SessionSpace, Space
 from runner.execution.transcript import StageName
 from runner.finish import finish
+from runner.guard import require_descriptors
 from runner.metrics import Metrics
 from runner.session.hold import Hold
 from runner.session.record import Dirty
@@ -73,6 +74,7 @@ class Executor:
         self._intake = intake
         self._outbox = outbox
         self._slots = Slots(settings.max_jobs, wait=settings.queue_wait)
+        self._under_way = 0
         self.cache = HashCache()
 
     async def stateless(self, plan: Plan, execution: Execution) -> Executed:
@@ -104,9 +106,11 @@ class Executor:
         return _executed(plan, None, ran, NOTHING)
 
     async def _execute(self, plan: Plan, execution: Execution, space: Space) -> Executed:
+        require_descriptors(self._under_way)
         if not await asyncio.to_thread(space.present):
             self._conclude(self._missing(), space, stage="run")
         self._metrics.executing(+1)
+        self._under_way += 1
         try:
             if not await execution.transfer(self._intake.prime(plan, space)):
                 return self.cancelled(plan)
@@ -119,6 +123,9 @@ class Executor:
                 delivery = delivered or NOTHING_WALKED
         finally:
             self._metrics.executing(-1)
+            self._under_way -= 1
+            if not self._data.reserve.is_whole:
+                await finish(asyncio.to_thread(self._data.reserve.fill))
         return _executed(plan, compiled, ran, delivery)
 
     async def _stages(

@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Protocol
 
+from runner.errors import InsufficientStorage
 from runner.execution.outputs import Collected, collected
 from runner.execution.request import ReferencedFile
 from runner.session.hold import Hold
@@ -107,6 +108,15 @@ class SessionSpace:
 
     def prime(self, inputs: Sequence[Input], references: Sequence[ReferencedFile]) -> None:
         """The session is dirty exactly while files are being moved into place."""
+        try:
+            self._prime(inputs, references)
+        except InsufficientStorage:
+            # On a full disk the program that makes room has to be put there first.
+            if not self._data.reserve.give_up():
+                raise
+            self._prime(inputs, references)
+
+    def _prime(self, inputs: Sequence[Input], references: Sequence[ReferencedFile]) -> None:
         record = self._hold.record
         with self._data.workspace() as tree:
             placed = _prime(

@@ -20,7 +20,8 @@ log = logging.getLogger(__name__)
 def adopt(data: DataRoot, *, lock_wait: float) -> Session:
     """The session as this disk has it. The jails of an earlier daemon must have ended before."""
     data.sweep()
-    store = Store(data.open_state())
+    data.reserve.fill()
+    store = Store(data.open_state(), reserve=data.reserve)
     record = _read(store)
     if record is not None and record.dirty is Dirty.RESTORING:
         record = _wipe(data, store, record)

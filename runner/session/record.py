@@ -1,7 +1,7 @@
 """What outlives the daemon: the session's record, sealed, in the root-only state directory.
 
 One file, replaced whole by rename, so a reader sees the old or the new one. Everything in `state/`
-is written here and nowhere else.
+is written here and nowhere else, but for the room that `workspace.reserve` keeps aside.
 
     state/session.json   the record and, beside it, an HMAC-SHA-256 over it
     state/boot.json      what the last boot's hooks printed (`execution.boot`); for people, unsealed
@@ -21,7 +21,9 @@ from enum import StrEnum
 
 import msgspec
 
+from runner.workspace.full import is_full
 from runner.workspace.priming import Primed
+from runner.workspace.reserve import Reserve
 
 KEY_BYTES = 32
 _RECORD = "session.json"
@@ -76,9 +78,16 @@ class RecordUnreadable(Exception):
 class Store:
     """The state directory. All of it blocks; a write is one small file."""
 
-    def __init__(self, state_fd: int) -> None:
-        """Takes over `state_fd`, a descriptor of a directory that only root may enter."""
+    def __init__(self, state_fd: int, *, reserve: Reserve | None = None) -> None:
+        """Takes over `state_fd`, a descriptor of a directory that only root may enter.
+
+        `reserve`: what a record is written into when the disk is full.
+        """
         self._fd = state_fd
+        self._reserve = reserve
+        for name in (_RECORD, _BOOT, _KEY):
+            # Half-written by a daemon that died: a session's, and maybe not this one's.
+            self._remove(_scratch(name))
         self._key = self._read_key()
 
     @property
@@ -153,7 +162,16 @@ class Store:
             os.unlink(name, dir_fd=self._fd)
 
     def _replace(self, name: str, content: bytes, *, durable: bool) -> None:
-        scratch = f"{name}.new"
+        try:
+            self._write_whole(name, content, durable=durable)
+        except OSError as error:
+            if not is_full(error) or self._reserve is None or not self._reserve.give_up():
+                raise
+            self._write_whole(name, content, durable=durable)
+            self._reserve.fill()
+
+    def _write_whole(self, name: str, content: bytes, *, durable: bool) -> None:
+        scratch = _scratch(name)
         self._remove(scratch)
         flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
         with os.fdopen(os.open(scratch, flags, 0o600, dir_fd=self._fd), "wb") as file:
@@ -164,3 +182,7 @@ class Store:
         os.rename(scratch, name, src_dir_fd=self._fd, dst_dir_fd=self._fd)
         if durable:
             os.fsync(self._fd)
+
+
+def _scratch(name: str) -> str:
+    return f"{name}.new"

@@ -21,7 +21,7 @@ import stat
 from dataclasses import dataclass
 from typing import Self
 
-from runner.workspace.full import is_full
+from runner.workspace.full import full_disk_is_told, is_full
 from runner.workspace.reserve import Reserve
 from runner.workspace.tree import Tree
 
@@ -182,9 +182,10 @@ class DataRoot:
     def make_job(self) -> str:
         """A new empty directory of the session's user; its name."""
         name = secrets.token_hex(8)
-        self.jobs.make_dir(
-            (name.encode(),), uid=self.owner.uid, gid=self.owner.gid, mode=WORKSPACE_MODE
-        ).close()
+        with full_disk_is_told("there is no room for a workspace"):
+            self.jobs.make_dir(
+                (name.encode(),), uid=self.owner.uid, gid=self.owner.gid, mode=WORKSPACE_MODE
+            ).close()
         return name
 
     def job(self, name: str) -> Tree:

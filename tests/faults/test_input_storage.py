@@ -31,7 +31,8 @@ def small_disk(tmp_path: Path) -> Iterator[Path]:
 
 @asynccontextmanager
 async def daemon_on(disk: Path, **environ: str) -> AsyncIterator[Daemon]:
-    async with Daemon(disk / "root", environ) as daemon:
+    small = {"RUNNER_DISK_RESERVE": "64KiB"}
+    async with Daemon(disk / "root", small | environ) as daemon:
         yield daemon
 
 

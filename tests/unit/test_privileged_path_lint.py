@@ -23,6 +23,10 @@ ALLOWED: dict[str, tuple[frozenset[str], str]] = {
     "workspace/directories.py": (ANY, "makes one name in one open directory"),
     "workspace/treewalk.py": (ANY, "lists and looks by descriptor only"),
     "workspace/removal.py": (ANY, "unlinks by descriptor only"),
+    "workspace/reserve.py": (
+        frozenset({"os.open", "os.unlink"}),
+        "constant names in the state directory, by its descriptor; no jail sees that directory",
+    ),
     "workspace/dataroot.py": (
         frozenset({"os.makedirs"}),
         "makes the data root at start, a path from the settings that no user can write to",
@@ -39,6 +43,8 @@ ALLOWED: dict[str, tuple[frozenset[str], str]] = {
     "guard.py": (frozenset({"open", "os.listdir"}), "the daemon's own: constants in /proc"),
     "vm/clock.py": (frozenset({"glob.glob", "os.open"}), "the hypervisor's clock in /dev"),
     "vm/entropy.py": (frozenset({"os.open"}), "constants in /dev"),
+    "vm/clock.py": (frozenset({"glob.glob", "os.open"}), "the kernel's clock devices in /dev"),
+    "vm/entropy.py": (frozenset({"os.open"}), "the kernel's random devices in /dev"),
     "session/incarnation.py": (frozenset({"open"}), "the kernel's boot id: a constant in /proc"),
 }
 
