@@ -42,7 +42,6 @@ ALLOWED: dict[str, tuple[frozenset[str], str]] = {
     ),
     "guard.py": (frozenset({"open", "os.listdir"}), "the daemon's own: constants in /proc"),
     "vm/clock.py": (frozenset({"glob.glob", "os.open"}), "the hypervisor's clock in /dev"),
-    "vm/clock.py": (frozenset({"glob.glob", "os.open"}), "the kernel's clocks in /dev"),
     "vm/entropy.py": (frozenset({"os.open"}), "the kernel's random devices in /dev"),
     "session/incarnation.py": (frozenset({"open"}), "the kernel's boot id: a constant in /proc"),
 }
