@@ -15,6 +15,9 @@ from dataclasses import dataclass
 #: controllers for its children may hold no process (kernel, cgroup-v2.rst, "No Internal Process").
 DAEMON_LEAF = "sandbox-runner.daemon"
 _WANTED = ("memory", "pids", "cpu")
+#: For the daemon's own group, beside the one that holds all jails: memory that is not reclaimed for
+#: the guests' sake (cgroup-v2.rst, memory.min), and ten times their weight when the CPU is short.
+_DAEMONS_OWN = {"memory.min": str(64 << 20), "cpu.weight": "1000"}
 
 
 @dataclass(frozen=True, slots=True)
@@ -142,10 +145,24 @@ def _make_v2(hierarchy: MountedHierarchy, group_name: str) -> str | None:
         else:
             wanted = set()
     _hand_down(own, wanted)
+    _favour_daemon(own)
     directory = _make_group(os.path.join(own, group_name))
     if directory is not None:
         _hand_down(directory, wanted)
     return directory
+
+
+def _favour_daemon(group: str) -> None:
+    """Best effort, where the daemon is in a leaf below `group`. A minimum holds from the top down."""
+    leaf = os.path.join(group, DAEMON_LEAF)
+    if not os.path.isdir(leaf):
+        return
+    for directory, name in ((group, "memory.min"), (leaf, "memory.min"), (leaf, "cpu.weight")):
+        with (
+            contextlib.suppress(OSError),
+            open(os.path.join(directory, name), "w", encoding="ascii") as file,
+        ):
+            file.write(_DAEMONS_OWN[name])
 
 
 def _make_group(path: str) -> str | None:

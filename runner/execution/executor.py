@@ -107,11 +107,11 @@ class Executor:
 
     async def _execute(self, plan: Plan, execution: Execution, space: Space) -> Executed:
         require_descriptors(self._under_way)
-        if not await asyncio.to_thread(space.present):
-            self._conclude(self._missing(), space, stage="run")
-        self._metrics.executing(+1)
         self._under_way += 1
+        self._metrics.executing(+1)
         try:
+            if not await asyncio.to_thread(space.present):
+                self._conclude(self._missing(), space, stage="run")
             if not await execution.transfer(self._intake.prime(plan, space)):
                 return self.cancelled(plan)
             compiled, ran = await self._stages(plan, execution, space)

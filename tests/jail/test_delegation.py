@@ -67,6 +67,9 @@ def test_the_daemon_makes_room_by_moving_itself_into_a_leaf(
     assert enforcement == "enforced"
     assert Path(memory).parent == service
     assert own == f"0::/{service.name}/{DAEMON_LEAF}"
+    # And is favoured there over all that runs in the jails' group beside it.
+    assert (service / DAEMON_LEAF / "cpu.weight").read_text() == "1000\n"
+    assert (service / DAEMON_LEAF / "memory.min").read_text() == f"{64 << 20}\n"
 
 
 def test_a_stranger_in_the_group_is_left_where_it_is(service: Path, other_runtime_dir: str) -> None:
