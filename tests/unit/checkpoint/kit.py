@@ -127,13 +127,16 @@ class Deltas:
         self.workspace = workspace
         self._said = facts(incarnation=incarnation)
         self._key = key
-        self.bases = Bases(
-            Tree.open(str(root / "bases")),
-            Tree.open(str(root / "scratch")),
-            key=key,
-            incarnation=incarnation,
-        )
+        self._trees = [Tree.open(str(root / name)) for name in ("bases", "scratch")]
+        self.bases = Bases(*self._trees, key=key, incarnation=incarnation)
         self.planned: inventory.Plan | None = None
+
+    def __enter__(self) -> Deltas:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        for tree in self._trees:
+            tree.close()
 
     def save(self, *tags: str, limits: Limits = LIMITS) -> tuple[str, bytes]:
         """The entity tag and the archive; `tags` are those that the client has."""
