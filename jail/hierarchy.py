@@ -153,7 +153,7 @@ def _make_v2(hierarchy: MountedHierarchy, group_name: str) -> str | None:
 
 
 def _favour_daemon(group: str) -> None:
-    """Best effort, where the daemon is in a leaf below `group`. A minimum holds from the top down."""
+    """Best effort, where it is in a leaf below `group`. A minimum holds from the top down."""
     leaf = os.path.join(group, DAEMON_LEAF)
     if not os.path.isdir(leaf):
         return
