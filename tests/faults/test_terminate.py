@@ -84,17 +84,19 @@ async def test_a_checkpoint_that_nobody_reads_is_ended(launch: Launch) -> None:
 
 
 async def test_a_boot_under_way_is_ended(launch: Launch, tmp_path: Path) -> None:
-    stuck = hooks(tmp_path / "boot.d", {"10-stuck": "test -e $0.go || sleep 60"})
+    stuck = hooks(tmp_path / "boot.d", {"10-stuck": "touch begun; test -e $0.go || sleep 60"})
     daemon: Daemon = await launch(RUNNER_BOOT_HOOKS=stuck)
     booting = asyncio.create_task(daemon.request("POST", "/session/boot", session=SESSION))
     async with asyncio.timeout(10):
-        while not processes_of(TEST_UID):
+        while not (daemon.data_root / "workspace/begun").exists():
             await asyncio.sleep(0.01)
     reply = await terminate(daemon)
     assert (reply.status, await state(daemon)) == (200, "terminated")
-    assert (await booting).json["error"] == "boot_failed"
+    # Of its hook's end it hears first, or of the terminate's.
+    assert (await booting).json["error"] in ("boot_failed", "session_busy")
     (tmp_path / "boot.d/10-stuck.go").touch()
-    await _serves(daemon, "the-next")
+    look = await daemon.execute("import os; print(sorted(os.listdir('.')))", session="the-next")
+    assert look.json["run"]["stdout"] == "['begun', 'main']\n"
 
 
 async def test_who_waits_for_the_session_does_not_get_it_any_more(launch: Launch) -> None:
@@ -143,8 +145,6 @@ async def test_a_full_disk_keeps_no_vm_from_its_end(launch: Launch, fast_dir: Pa
         fills = "f = open('fill', 'wb', buffering=0)\nwhile True: f.write(bytes(4096))"
         full = await daemon.execute(fills, session=SESSION)
         assert full.json["run"]["outcome"]["kind"] == "storage_full"
-        refused = await daemon.execute("pass", session=SESSION, name="another")
-        assert (refused.status, refused.json["error"]) == (507, "insufficient_storage")
         assert await state(daemon) == "ready"
         await assert_ended(daemon)
         await daemon.stop()
