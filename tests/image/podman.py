@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import json
 import os
 import resource
@@ -11,7 +10,7 @@ from typing import Any
 
 from tests.client import Client
 from tests.e2e.demo import NotAsSaid
-from tests.image.telling import Ran, free_port, must, run
+from tests.image.telling import Ran, answers, free_port, must, run
 
 IMAGE = "sandbox-runner"
 CAP_SYS_RESOURCE = 24
@@ -87,17 +86,8 @@ class Container(Client):
         await podman("rm", "--force", "--time=1", self.name)
 
     async def answers(self, status: int) -> None:
-        """Waits until /health answers with this status, of a probe that has ended."""
-        async with asyncio.timeout(READY_TIMEOUT):
-            while True:
-                try:
-                    reply = await self.get("/health")
-                    checked = reply.json["checked_seconds_ago"] is not None
-                    if reply.status == status and checked:
-                        return
-                except OSError:  # It does not listen yet.
-                    pass
-                await asyncio.sleep(0.1)
+        """Waits until /health answers with this status."""
+        await answers(self, status, within=READY_TIMEOUT)
 
     async def execute_as_root(self, code: str) -> str:
         """Runs Python in the container, outside of any jail; what it printed."""

@@ -12,11 +12,15 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, TextIO
 
+import aiohttp
+
+from tests.client import Client
 from tests.e2e.demo import NotAsSaid, Story
 
 TRANSCRIPTS = Path(__file__).resolve().parent.parent.parent / "docs/deploy/transcripts"
 #: No command of a proof takes longer, a build apart.
 COMMAND_TIMEOUT = 120.0
+HEALTH_TIMEOUT = 5.0
 #: The form of a proof for every commit.
 SHORT = os.environ.get("SHORT") == "1"
 
@@ -106,6 +110,19 @@ def block(text: str) -> None:
     """Prints what a command said, set in."""
     for line in text.splitlines():
         print(f"      {line}")
+
+
+async def answers(runner: Client, status: int, *, within: float) -> None:
+    """Waits until /health answers with this status, of a probe that has ended."""
+    async with asyncio.timeout(within):
+        while True:
+            with contextlib.suppress(OSError, aiohttp.ClientError, TimeoutError):
+                # A port that is forwarded accepts before anybody listens behind it.
+                async with asyncio.timeout(HEALTH_TIMEOUT):
+                    reply = await runner.get("/health")
+                if reply.status == status and reply.json["checked_seconds_ago"] is not None:
+                    return
+            await asyncio.sleep(0.1)
 
 
 def claim(holds: bool, what: str) -> None:
