@@ -22,7 +22,7 @@ from tests.image.qemu import Machine, accelerator
 from tests.image.telling import SHORT, block, claim, prove
 
 #: The whole proof, in seconds, where every instruction is emulated on a busy machine.
-LIMIT = 300.0 if SHORT else 1500.0
+LIMIT = 480.0 if SHORT else 2400.0
 SLOWNESS = 4
 
 

@@ -17,7 +17,7 @@ from tests.image.kernel import Boot
 from tests.image.telling import answers, free_port
 
 #: Seconds for each thing that a VM may take; an emulated one takes tens of times what a real does.
-READY_TIMEOUT, END_TIMEOUT, MONITOR_TIMEOUT, MIGRATE_TIMEOUT = 120.0, 60.0, 20.0, 120.0
+READY_TIMEOUT, END_TIMEOUT, MONITOR_TIMEOUT, MIGRATE_TIMEOUT = 240.0, 240.0, 60.0, 240.0
 #: Seconds in which a kernel under KVM is up, or will never be.
 PROBE_TIMEOUT = 10.0
 MEMORY_MIB = 1024

@@ -7,6 +7,7 @@ import contextlib
 import os
 import socket
 import sys
+import traceback
 from collections.abc import Callable, Coroutine, Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -137,17 +138,20 @@ def prove(name: str, proof: Callable[[Story], Coroutine[Any, Any, None]], *, lim
     story = Story()
 
     async def bounded() -> None:
-        async with asyncio.timeout(limit):
-            await proof(story)
+        whole = asyncio.timeout(limit)
+        try:
+            async with whole:
+                await proof(story)
+        except TimeoutError as error:
+            said = f"not done in {limit:.0f} s" if whole.expired() else "a step took too long"
+            raise NotAsSaid(said) from error
 
     try:
         with kept(name):
             asyncio.run(bounded())
             story.end()
     except NotAsSaid as error:
+        traceback.print_exc()
         print(f"\nNot as said: {error}")
-        return 1
-    except TimeoutError:
-        print(f"\nNot done in {limit:.0f} s.")
         return 1
     return 0
