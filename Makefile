@@ -3,6 +3,8 @@
 PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
+# More than cores: most tests wait for a jail, a deadline or a stop. A file stays in one process.
+TEST_WORKERS ?= 4
 STAMP := $(VENV)/.installed
 BROWSER := $(VENV)/.browser
 
@@ -51,7 +53,7 @@ demo: setup
 
 ## everything that CI holds
 test: setup
-	$(BIN)/python -m pytest
+	$(BIN)/python -m pytest --numprocesses $(TEST_WORKERS) --dist loadfile
 
 ## the console page in Chromium; ONLY='-k published' for some of it
 test-browser: setup $(BROWSER)
@@ -94,6 +96,10 @@ run: setup
 model: setup
 	MODEL_STEPS=$${MODEL_STEPS:-10000} MODEL_SEED=$${MODEL_SEED:-$$(date +%s)} \
 		$(BIN)/python -m pytest tests/model/test_live.py
+
+## 3,000 executions, one in ten hostile, and whether anything grows; a few minutes
+soak: setup
+	@$(BIN)/python -m tests.soak 3000
 
 ## speed, as ratios to a floor taken in the same run
 bench: setup

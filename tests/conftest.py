@@ -13,6 +13,8 @@ import pytest_asyncio
 from tests.harness import Daemon
 from tests.leftovers import TEST_UID, assert_nothing_left, cgroups_of
 
+pytest_plugins = ["tests.figures"]
+
 #: A daemon serves one session for its whole life: tests that share a daemon share it.
 SESSION = "the-session"
 

@@ -19,8 +19,8 @@ import pytest
 from hypothesis import HealthCheck, Phase, seed, settings
 from hypothesis.stateful import run_state_machine_as_test
 
+from tests.figures import Say
 from tests.leftovers import assert_nothing_left
-from tests.model.conftest import Say
 from tests.model.live import Live
 from tests.model.live_story import Story
 

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
+from tests.figures import Say
 from tests.model.checker import check
-from tests.model.conftest import Say
 from tests.model.published import Container, Phase, published
 
 GUARDED = {

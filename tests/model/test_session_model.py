@@ -9,8 +9,8 @@ import pytest
 
 from runner.session import lifecycle
 from runner.session.lifecycle import Operation, State
+from tests.figures import Say
 from tests.model.checker import Report, check
-from tests.model.conftest import Say
 from tests.model.session_model import session
 from tests.model.session_world import CLIENTS, INCARNATIONS, INVARIANTS, NONE, World
 from tests.model.tables import forbidding

@@ -8,8 +8,8 @@ import pytest
 
 from runner.session import lifecycle
 from runner.session.lifecycle import TABLE, End, Operation, State
+from tests.figures import Say
 from tests.model.checker import Report, check
-from tests.model.conftest import Say
 from tests.model.session_hold import Guards
 from tests.model.session_model import session
 from tests.model.session_world import World

@@ -10,9 +10,9 @@ import pytest
 
 from runner.session import lifecycle
 from runner.session.lifecycle import Operation, State
+from tests.figures import Say
 from tests.model import tlc
 from tests.model.checker import Report, check
-from tests.model.conftest import Say
 from tests.model.published import published
 from tests.model.session_model import session
 from tests.model.session_world import World
