@@ -92,7 +92,7 @@ class Internet:
         for each in (self.world, self.host, self.lan):
             # An address is usable at once, not after a second of duplicate detection.
             each.run("sh", "-c", "echo 0 > /proc/sys/net/ipv6/conf/default/dad_transmits")
-        # A new namespace starts with what the machine's own has (net.core.devconf_inherit_init_net).
+        # A new namespace starts with what the machine has (net.core.devconf_inherit_init_net).
         for switch in ("ipv4/ip_forward", "ipv6/conf/all/forwarding"):
             self.host.run("sh", "-c", f"echo 0 > /proc/sys/net/{switch}")
         up = "link set lo up"
