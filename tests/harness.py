@@ -67,10 +67,15 @@ class Daemon(Client):
             limit=1 << 20,
         )
         self._reader = asyncio.create_task(self._read_log())
-        url = await asyncio.wait_for(self._address, START_TIMEOUT)
-        self.open(url)
-        if ready:
-            await self.wait_ready()
+        try:
+            url = await asyncio.wait_for(self._address, START_TIMEOUT)
+            self.open(url)
+            if ready:
+                await self.wait_ready()
+        except BaseException:
+            # Nobody has it yet who could end it.
+            await self.kill()
+            raise
         return self
 
     async def _read_log(self) -> None:

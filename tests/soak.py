@@ -119,6 +119,9 @@ class Soak:
         session = SESSION if number % 4 == 0 else None
         hostile = number % 10 == 9
         language, code, expected = self._random.choice(HOSTILE if hostile else PLAIN)
+        if hostile:
+            # On a machine that is busy any of them may reach its short time limit first.
+            expected |= {"timed_out"}
         body = {
             "code": code,
             "language": language,

@@ -6,7 +6,7 @@ import asyncio
 import os
 import signal
 import time
-from collections.abc import Iterator
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
 from pathlib import Path
 
 import aiohttp
@@ -17,6 +17,7 @@ from tests.internet_runner import InternetRunner
 from tests.jail.internet import PORT, PUBLIC, Internet
 from tests.leftovers import TEST_UID, cgroups_of, processes_of, settled
 
+Begin = Callable[[InternetRunner], Awaitable[InternetRunner]]
 FORWARDING = ("ipv4/ip_forward", "ipv6/conf/all/forwarding")
 #: Shows that it is connected, then stays.
 STAYS = f"""
@@ -26,6 +27,21 @@ print('connected', flush=True)
 time.sleep(60)
 """
 ONCE = STAYS.partition("time.sleep")[0]
+
+
+@pytest.fixture
+async def begin() -> AsyncIterator[Begin]:
+    """Starts daemons that a test may end by itself; ends those that it did not."""
+    begun: list[InternetRunner] = []
+
+    async def _begin(daemon: InternetRunner) -> InternetRunner:
+        begun.append(daemon)
+        await daemon.start()
+        return daemon
+
+    yield _begin
+    for daemon in begun:
+        await daemon.kill()
 
 
 @pytest.fixture(scope="module")
@@ -58,9 +74,11 @@ async def connected(stream: Stream) -> None:
     assert (await stream.until("stdout")).data["data"] == "connected\n"
 
 
-async def test_nothing_of_it_is_left_after_a_stop(internet: Internet, fast_dir: Path) -> None:
+async def test_nothing_of_it_is_left_after_a_stop(
+    internet: Internet, fast_dir: Path, begin: Begin
+) -> None:
     assert state(internet) == CLEAN
-    daemon = await InternetRunner(internet, fast_dir / "data").start()
+    daemon = await begin(InternetRunner(internet, fast_dir / "data"))
     async with streamed(daemon, STAYS, language="python") as stream:
         await connected(stream)
         links, rules, switches = state(internet)
@@ -72,9 +90,9 @@ async def test_nothing_of_it_is_left_after_a_stop(internet: Internet, fast_dir: 
 
 
 async def test_a_killed_daemon_leaves_nothing_that_its_next_start_does_not_clear(
-    internet: Internet, fast_dir: Path
+    internet: Internet, fast_dir: Path, begin: Begin
 ) -> None:
-    daemon = await InternetRunner(internet, fast_dir / "data").start()
+    daemon = await begin(InternetRunner(internet, fast_dir / "data"))
     async with streamed(daemon, STAYS, language="python") as stream:
         await connected(stream)
         os.kill(daemon.pid, signal.SIGKILL)
@@ -84,7 +102,7 @@ async def test_a_killed_daemon_leaves_nothing_that_its_next_start_does_not_clear
     assert await settled(lambda: processes_of(TEST_UID), []) == []
     # The rules are what is left: they shut in whoever might still live.
     assert "table" in state(internet)[1]
-    again = await InternetRunner(internet, fast_dir / "data").start()
+    again = await begin(InternetRunner(internet, fast_dir / "data"))
     try:
         assert state(internet)[0] == []
         reply = await again.execute(ONCE)
