@@ -22,7 +22,10 @@ from runner.errors import CheckpointCorrupt, CheckpointTooLarge, CheckpointUnsaf
 #: Deflate, no flags, no time, no extra flags, unknown system: nothing of the machine is in it.
 HEADER = b"\x1f\x8b\x08\x00\x00\x00\x00\x00\x00\xff"
 _LEVEL = 1
-_RAW = -15  # The window size of 15 bits; negative: no header and no trailer.
+#: isal's deflate with all of a block's output in one buffer. With less room it never stores what
+#: does not compress (RFC 1951 section 3.2.4), which takes twice as long to write and 17 times as
+#: long to read. `igzip_threaded` uses it so, with a tenth of room to spare.
+_DEFLATED_MAX = CHUNK + CHUNK // 10
 _TRAILER_BYTES = 8
 _STORED_MAX = 0xFFFF
 _WORD = 0xFFFFFFFF
@@ -40,16 +43,18 @@ def compress(
 ) -> Generator[bytes, None, None]:
     """The member: the blocks, and then what `end` makes of the CRC-32 of all that was written.
 
-    The same blocks, cut the same way, give the same bytes.
+    Blocks of at most `CHUNK` bytes. Each is deflated by itself, up to a byte, which the next one
+    goes on from. The same blocks, cut the same way, give the same bytes.
     """
-    deflate = isal_zlib.compressobj(_LEVEL, isal_zlib.DEFLATED, _RAW)
+    deflate = isal_zlib._ParallelCompress(buffersize=_DEFLATED_MAX, level=_LEVEL)
     plain_crc = plain_bytes = 0
     pending, waiting, written, written_crc = [HEADER], len(HEADER), 0, 0
     for block in blocks:
-        plain_crc = isal_zlib.crc32(block, plain_crc)
+        deflated, crc = deflate.compress_and_crc(block, b"")
+        plain_crc = isal_zlib.crc32_combine(plain_crc, crc, len(block))
         plain_bytes += len(block)
-        pending.append(deflate.compress(block))
-        waiting += len(pending[-1])
+        pending.append(deflated)
+        waiting += len(deflated)
         if waiting >= CHUNK:
             chunk = b"".join(pending)
             pending, waiting = [], 0
@@ -57,8 +62,6 @@ def compress(
             written_crc = isal_zlib.crc32(chunk, written_crc)
             _refuse_above(max_bytes, written)
             yield chunk
-    # Ends at a byte, which `_stored` goes on from.
-    pending.append(deflate.flush(isal_zlib.Z_SYNC_FLUSH))
     chunk = b"".join(pending)
     last = end(isal_zlib.crc32(chunk, written_crc))
     plain_crc = isal_zlib.crc32(last, plain_crc)
