@@ -121,13 +121,18 @@ def _put(
 
 def _delete(runner: Runner, hold: Hold, path: SafePath, precondition: editing.Precondition) -> None:
     _refuse_read_only(hold, path)
-    with workspace_of(runner.data, hold) as workspace:
-        editing.delete(workspace, path, precondition=precondition)
     name = str(path)
-    hold.whole(
-        primed={k: v for k, v in hold.record.primed.items() if k != name},
-        written={name: None},
-    )
+
+    def forget_delivery() -> None:
+        # Before it is gone: a daemon that dies in between then gives it once more, at worst, and
+        # never takes the same bytes, made anew, for something that the client has.
+        if name in hold.record.surfaced:
+            hold.whole(written={name: None})
+
+    with workspace_of(runner.data, hold) as workspace:
+        editing.delete(workspace, path, precondition=precondition, before=forget_delivery)
+    if name in hold.record.primed:
+        hold.whole(primed={k: v for k, v in hold.record.primed.items() if k != name})
 
 
 def _refuse_read_only(hold: Hold, path: SafePath) -> None:

@@ -141,11 +141,17 @@ class DataRoot:
             tree.mark()
 
     def make_workspace(self) -> None:
-        """Makes the workspace if it is not there. What is in it stays."""
-        with self._top.ensure_dirs(
-            WORKSPACE, uid=self.owner.uid, gid=self.owner.gid, mode=WORKSPACE_MODE
-        ):
+        """Makes the workspace if it is not there. What is in it stays.
+
+        It comes into its place whole: one that is there belongs to the session's user.
+        """
+        if self.workspace_present():
             return
+        staged = (b"workspace-" + secrets.token_hex(8).encode(),)
+        self.staging.make_dir(
+            staged, uid=self.owner.uid, gid=self.owner.gid, mode=WORKSPACE_MODE
+        ).close()
+        self.staging.move(staged, self._top, WORKSPACE)
 
     def workspace(self) -> Tree:
         """The workspace as a tree that the caller closes; FileNotFoundError if it is gone."""

@@ -56,17 +56,63 @@ def put(
     mode = stat.S_IMODE(there.st_mode) & _PERMISSIONS if there and replaces else WRITABLE_MODE
     staging.chown(staged, uid, gid)
     staging.chmod(staged, mode)
-    with workspace.ensure_dirs(path.parent, uid=uid, gid=gid) as parent:
-        staging.move(staged, parent, (path.name,))
-        return Edited(parent.stat((path.name,)), created=there is None)
+    if there is not None or not _move_with_parents(workspace, path, staging, staged, uid, gid):
+        with workspace.ensure_dirs(path.parent, uid=uid, gid=gid) as parent:
+            staging.move(staged, parent, (path.name,))
+    return Edited(workspace.stat(path.parts), created=there is None)
 
 
-def delete(workspace: Tree, path: SafePath, *, precondition: Precondition) -> None:
-    """Removes the file at `path`, or the link itself; never a directory."""
+def _move_with_parents(
+    workspace: Tree, path: SafePath, staging: Tree, staged: Parts, uid: int, gid: int
+) -> bool:
+    """Moves the file in together with the directories that are missing, in one step.
+
+    False, and nothing has changed, if none is missing or a terminal's program put something there.
+    """
+    depth = 0
+    while depth < len(path.parent) and _is_directory(workspace, path.parts[: depth + 1]):
+        depth += 1
+    if depth == len(path.parent):
+        return False
+    root = (staged[0] + b".parents",)
+    above = (*root, *path.parent[depth:])
+    staging.make_dir(root, uid=0, gid=0, mode=0o700).close()
+    try:
+        staging.ensure_dirs(above, uid=uid, gid=gid).close()
+        staging.move_new(staged, staging, (*above, path.name))
+        try:
+            staging.move_new(above[:2], workspace, path.parts[: depth + 1])
+        except (FileExistsError, FileNotFoundError, NotADirectoryError):
+            staging.move_new((*above, path.name), staging, staged)
+            return False
+    finally:
+        staging.remove(root)
+    return True
+
+
+def _is_directory(workspace: Tree, parts: Parts) -> bool:
+    try:
+        return stat.S_ISDIR(workspace.stat(parts).st_mode)
+    except (FileNotFoundError, NotADirectoryError):
+        return False
+
+
+def delete(
+    workspace: Tree,
+    path: SafePath,
+    *,
+    precondition: Precondition,
+    before: Callable[[], None] = lambda: None,
+) -> None:
+    """Removes the file at `path`, or the link itself; never a directory.
+
+    `before` is called when it is sure that it will be.
+    """
     there = _look(workspace, path)
     precondition(there)
     if there is None:
         raise NotFound("there is no file of that name")
+    before()
     workspace.remove(path.parts)
 
 
