@@ -128,11 +128,18 @@ class Boots:
         if not self._provisioner.hooks.hooks:
             return wire.BootReport(ok=True, hooks=[])
         epoch = self._ledger.epoch
-        before = await finish(asyncio.to_thread(self._undelivered))
+        before = await finish(asyncio.to_thread(self._owed))
         try:
             return await self._provisioner.run()
         finally:
             await finish(asyncio.to_thread(self._surface, before, epoch))
+
+    def _owed(self) -> Mapping[str, str]:
+        """What is there before the hooks run, is not theirs, and has not been delivered.
+
+        In a tree that no restore brought, it is theirs: of a boot that was cut off.
+        """
+        return self._undelivered() if self._ledger.bound.restored else setup.NOTHING
 
     def _undelivered(self) -> Mapping[str, str]:
         return setup.undelivered(self._provisioner.data, self._ledger.bound, self._cache)

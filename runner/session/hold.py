@@ -73,7 +73,9 @@ class Hold:
     def replaced(self, *, primed: Mapping[str, Primed], surfaced: Mapping[str, str]) -> None:
         """The workspace is another tree now, whole; nothing vouches for its provisioning yet."""
         self._ledger.amend(
-            lambda record: replace(record.emptied(), primed=dict(primed), surfaced=dict(surfaced)),
+            lambda record: replace(
+                record.emptied(), restored=True, primed=dict(primed), surfaced=dict(surfaced)
+            ),
             durable=True,
             new_tree=True,
         )

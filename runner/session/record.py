@@ -63,12 +63,14 @@ class Record:
     provisioned: str | None = None
     dirty: Dirty | None = None
     terminated: bool = False
+    #: Its files came with a checkpoint: not all that is there before a boot is the hooks' own.
+    restored: bool = False
     primed: dict[str, Primed] = field(default_factory=dict)
     surfaced: dict[str, str] = field(default_factory=dict)
 
     def emptied(self) -> Record:
         """The record of the same session when its workspace has been wiped."""
-        return replace(self, provisioned=None, dirty=None, primed={}, surfaced={})
+        return replace(self, provisioned=None, dirty=None, restored=False, primed={}, surfaced={})
 
 
 class RecordUnreadable(Exception):

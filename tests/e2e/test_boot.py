@@ -204,6 +204,24 @@ async def test_files_that_hooks_leave_are_no_outputs_until_they_are_changed(
     assert [file["name"] for file in changed.json["files"]] == ["lib/tool"]
 
 
+async def test_what_a_boot_left_that_was_killed_is_no_output_either(
+    launch: Launch, tmp_path: Path
+) -> None:
+    stuck = "test -e begun || { touch begun; sleep 60; }"
+    makes = {"10-makes": "echo one > tool", "20-stuck": stuck}
+    daemon: Daemon = await launch(RUNNER_BOOT_HOOKS=hooks(tmp_path / "boot.d", makes))
+    booting = asyncio.create_task(boot(daemon))
+    while not (daemon.data_root / "workspace/begun").exists():
+        await asyncio.sleep(0.01)
+    await daemon.kill()
+    await asyncio.wait({booting})
+    booting.exception()
+    await daemon.start()
+    assert await state(daemon) == "fresh"
+    reply = await daemon.execute("pass", session=SESSION)
+    assert (reply.status, reply.json["files"]) == (200, [])
+
+
 async def test_a_restore_keeps_the_files_boots_again_and_owes_what_it_owed(
     launch: Launch, tmp_path: Path
 ) -> None:
