@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import io
 import os
 import socket
 import sys
@@ -91,20 +92,12 @@ class _Both:
 @contextlib.contextmanager
 def kept(name: str) -> Iterator[None]:
     """What is printed inside is kept as a transcript, if it ends well and is the whole proof."""
-    if SHORT:
+    transcript = io.StringIO()
+    with contextlib.redirect_stdout(_Both(sys.stdout, transcript)):  # type: ignore[type-var]
         yield
-        return
-    TRANSCRIPTS.mkdir(parents=True, exist_ok=True)
-    scratch = TRANSCRIPTS / f".{name}.new"
-    try:
-        with (
-            open(scratch, "w", encoding="utf-8") as file,
-            contextlib.redirect_stdout(_Both(sys.stdout, file)),  # type: ignore[type-var]
-        ):
-            yield
-        os.replace(scratch, TRANSCRIPTS / f"{name}.txt")
-    finally:
-        scratch.unlink(missing_ok=True)
+    if not SHORT:
+        TRANSCRIPTS.mkdir(parents=True, exist_ok=True)
+        (TRANSCRIPTS / f"{name}.txt").write_text(transcript.getvalue(), "utf-8")
 
 
 def block(text: str) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import re
 import time
 
 from tests.client import Client
@@ -20,8 +21,9 @@ while True:
         pass
 """
 #: Three of these are more than the VM has; each alone is within its jail's limit.
-HOG = "x = bytearray(b'x') * (450 << 20)\nimport time; time.sleep(20)"
+HOG = "x = bytearray(b'x') * (450 << 20)\nimport time; time.sleep(30)"
 HOGS = 3
+HOG_TIMEOUT_MS = 100_000
 FILL = """
 with open('big', 'wb') as file:
     while True:
@@ -41,10 +43,9 @@ async def tell(runner: Client, place: Place, story: Story) -> None:
 
 async def _bombed(runner: Client, place: Place, story: Story) -> None:
     slowest = 0.0
+    timeout_ms = 2000 * place.slowness
     bomb = asyncio.create_task(
-        runner.execute(
-            STUBBORN_FORKS, session=SESSION, name="main.py", run_timeout=2000 * place.slowness
-        )
+        runner.execute(STUBBORN_FORKS, session=SESSION, name="main.py", run_timeout=timeout_ms)
     )
     while not bomb.done():
         began = time.monotonic()
@@ -58,11 +59,25 @@ async def _bombed(runner: Client, place: Place, story: Story) -> None:
 
 
 async def _short_of_memory(runner: Client, story: Story) -> None:
-    hogs = [asyncio.create_task(runner.execute(HOG)) for _ in range(HOGS)]
-    replies = await asyncio.gather(*hogs)
-    kinds = sorted(reply.json["run"]["outcome"]["kind"] for reply in replies)
-    claim("out_of_memory" in kinds, f"{HOGS} of 450 MiB at once in 1 GiB: {', '.join(kinds)}")
-    await story.step("the daemon is the same one", runner.get("/health"), enforced)
+    born = await metric(runner, "process_start_time_seconds")
+    replies = await asyncio.gather(
+        *(runner.execute(HOG, run_timeout=HOG_TIMEOUT_MS) for _ in range(HOGS))
+    )
+    runs = sorted((reply.json["run"] for reply in replies), key=lambda run: run["memory"])
+    said = [f"{run['outcome']['kind']} at {run['memory'] >> 20} MiB" for run in runs]
+    short = {run["outcome"]["kind"] for run in runs}
+    claim("out_of_memory" in short, f"{HOGS} of 450 MiB at once in 1 GiB: {', '.join(said)}")
+    await story.step("health", runner.get("/health"), enforced)
+    same = await metric(runner, "process_start_time_seconds") == born
+    claim(same, "the daemon is the one of before")
+
+
+async def metric(runner: Client, name: str) -> float:
+    """One value of /metrics."""
+    text = (await runner.get("/metrics")).body.decode()
+    found = re.search(rf"^{name} (\S+)", text, re.MULTILINE)
+    assert found is not None, name
+    return float(found[1])
 
 
 async def _full(runner: Client, story: Story) -> None:
