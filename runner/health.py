@@ -19,7 +19,7 @@ from image.probe import Bench, isolation, runtime
 from image.runtimes import Runtime
 from jail.facts import Enforcement
 from jail.host import JailHost
-from runner.guard import oom_protection
+from runner.guard import give_memory_back, oom_protection
 from runner.session.session import Session
 from runner.settings import Settings
 from runner.workspace.dataroot import DataRoot
@@ -171,6 +171,7 @@ class Readiness:
         finally:
             if not self._data.reserve.is_whole:
                 await asyncio.to_thread(self._data.reserve.fill)
+            await asyncio.to_thread(give_memory_back)
 
     def _make_room(self) -> None:
         """A disk that a guest has filled is the guest's affair, and no less ready is the VM."""
