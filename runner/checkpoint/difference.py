@@ -35,21 +35,29 @@ class Difference:
     """One comparison. `gone` and `tree` are there when `members` has come to its end."""
 
     def __init__(
-        self, before: Iterable[Indexed], now: Iterable[Found], *, max_gone_bytes: int
+        self,
+        before: Iterable[Indexed],
+        now: Iterable[Found],
+        *,
+        max_gone_bytes: int,
+        digested: bool,
     ) -> None:
+        """`digested`: `tree` is wanted."""
         self._before = iter(before)
         self._now = now
         self._left = max_gone_bytes
         self._next: Indexed | None = None
+        self._next_key = b""
         self._covered = b""
         self._waiting: list[_Open] = []
-        self._tree = TreeDigest()
+        self._tree = TreeDigest() if digested else None
         #: Names that are gone, none of them below another.
         self.gone: list[bytes] = []
 
     @property
     def tree(self) -> str:
         """The digest of the whole tree as it is now."""
+        assert self._tree is not None
         return self._tree.hexdigest()
 
     def members(self) -> Iterator[Found]:
@@ -59,7 +67,8 @@ class Difference:
         sent = 0  # How many of them have been sent.
         for found in self._now:
             member, status, _ = found
-            self._tree.add(member)
+            if self._tree is not None:
+                self._tree.add(member)
             key = order_key(member.name)
             while opened and not key.startswith(opened[-1].prefix):
                 opened.pop()
@@ -81,10 +90,10 @@ class Difference:
     def _is_same(self, key: bytes, member: Member, status: os.stat_result) -> bool:
         """Goes on in the index to where the walk is."""
         before = self._next
-        while before is not None and before.key < key:
+        while before is not None and self._next_key < key:
             self._note_gone(before)
             before = self._advance()
-        if before is None or before.key != key:
+        if before is None or self._next_key != key:
             return False
         same = before.is_same(member, status)
         if member.kind != tarformat.DIRECTORY:
@@ -94,7 +103,7 @@ class Difference:
         return same
 
     def _note_gone(self, before: Indexed) -> None:
-        key = before.key
+        key = self._next_key
         if self._covered and key.startswith(self._covered):
             return
         self._covered = key + _BELOW
@@ -104,5 +113,7 @@ class Difference:
         self.gone.append(before.name)
 
     def _advance(self) -> Indexed | None:
-        self._next = next(self._before, None)
-        return self._next
+        self._next = before = next(self._before, None)
+        if before is not None:
+            self._next_key = order_key(before.name)
+        return before

@@ -57,10 +57,19 @@ def encode(member: Member) -> bytes:
     plain = _fits(name) and not link and size <= NUMBER_MAX
     if plain and timed and 1_000_000_000 <= seconds <= NUMBER_MAX:
         # Nearly every member there is: a pax header whose only record has a fixed length.
-        prefix = b"%b30 mtime=%d.%09d\n%b" % (PAX_30, seconds, nanoseconds, _PAD_30)
-    else:
-        records = _pax_records(member, name, timed=timed)
-        prefix = _pax_blocks(records) if records else b""
+        start = _start(name, mode, size, seconds)
+        middle, middle_sum = _WITHOUT_LINK[kind]
+        return b"%b30 mtime=%d.%09d\n%b%b%06o\0 %b" % (
+            PAX_30,
+            seconds,
+            nanoseconds,
+            _PAD_30,
+            start,
+            byte_sum(start) + middle_sum,
+            middle,
+        )
+    records = _pax_records(member, name, timed=timed)
+    prefix = _pax_blocks(records) if records else b""
     return prefix + _ustar(
         name,
         mode=mode,
@@ -145,17 +154,27 @@ def _pax_blocks(records: bytes) -> bytes:
 
 def _ustar(name: bytes, *, mode: int, size: int, seconds: int, kind: bytes, link: bytes) -> bytes:
     """One header block. Names that are too long are cut: a pax record has all of them."""
-    start = b"%b%07o\0%b%011o\0%011o\0" % (
+    start = _start(name, mode, size, seconds)
+    middle, middle_sum = _middle(kind, link)
+    return b"%b%06o\0 %b" % (start, byte_sum(start) + middle_sum, middle)
+
+
+def _start(name: bytes, mode: int, size: int, seconds: int) -> bytes:
+    """The 148 bytes before the checksum."""
+    return b"%b%07o\0%b%011o\0%011o\0" % (
         name[:100].ljust(100, b"\0"),
         mode,
         NO_OWNER,
         size,
         seconds,
     )
-    # 148, 8, 101 and 255 bytes, summed apart: see `byte_sum`.
+
+
+def _middle(kind: bytes, link: bytes) -> tuple[bytes, int]:
+    """The 356 bytes behind the checksum, and what they and its field add to it."""
     middle = kind + link[:100].ljust(100, b"\0")
-    total = byte_sum(start) + BLANK_SUM + byte_sum(middle) + _TAIL_SUM
-    return b"%b%06o\0 %b%b" % (start, total, middle, _TAIL)
+    # 101 and 255 bytes, summed apart: see `byte_sum`.
+    return middle + _TAIL, BLANK_SUM + byte_sum(middle) + _TAIL_SUM
 
 
 def byte_sum(part: bytes) -> int:
@@ -170,3 +189,4 @@ def byte_sum(part: bytes) -> int:
 _TAIL_SUM = byte_sum(_TAIL)
 PAX_30 = _pax_blocks(b"\0" * 30)[:BLOCK]
 _PAD_30 = bytes(BLOCK - 30)
+_WITHOUT_LINK = {kind: _middle(kind, b"") for kind in KINDS}

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import hashlib
 import os
+import struct
 from collections.abc import Iterable, Iterator
 from typing import NamedTuple
 
@@ -14,6 +15,8 @@ from runner.checkpoint import tarformat
 from runner.checkpoint.tarformat import Member
 
 _LINES_AT_ONCE = 256
+#: Mode, size, inode, ctime. A line is name NUL link NUL and these: quick to make and to take apart.
+_NUMBERS = struct.Struct("<IQQq")
 
 
 class BaseUnusableError(Exception):
@@ -29,11 +32,6 @@ class Indexed(NamedTuple):
     size: int
     ino: int
     ctime_ns: int
-
-    @property
-    def key(self) -> bytes:
-        """Compares as the archive's order does."""
-        return order_key(self.name)
 
     def is_same(self, member: Member, status: os.stat_result) -> bool:
         """Whether this is the very same thing still: no program can choose a ctime."""
@@ -53,13 +51,10 @@ def order_key(name: bytes) -> bytes:
 
 def line(member: Member, status: os.stat_result) -> bytes:
     """The member's line. A program can set its files' mtime but not their ctime."""
-    return b"%b\0%b\0%o %d %d %d\n" % (
+    return b"%b\0%b\0%b" % (
         member.name,
         member.link,
-        status.st_mode,
-        status.st_size,
-        status.st_ino,
-        status.st_ctime_ns,
+        _NUMBERS.pack(status.st_mode, status.st_size, status.st_ino, status.st_ctime_ns),
     )
 
 
@@ -69,30 +64,18 @@ def parse(blocks: Iterable[bytes]) -> Iterator[Indexed]:
     for block in blocks:
         data = rest + block
         start = 0
-        while (found := _one(data, start)) is not None:
-            indexed, start = found
-            yield indexed
+        while True:
+            name_end = data.find(b"\0", start)
+            link_end = data.find(b"\0", name_end + 1) if name_end >= 0 else -1
+            end = link_end + 1 + _NUMBERS.size
+            if link_end < 0 or end > len(data):
+                break
+            name, link = data[start:name_end], data[name_end + 1 : link_end]
+            yield Indexed(name, link, *_NUMBERS.unpack_from(data, link_end + 1))
+            start = end
         rest = data[start:]
     if rest:
         raise BaseUnusableError
-
-
-def _one(data: bytes, start: int) -> tuple[Indexed, int] | None:
-    """The line at `start` and where the next one begins; None if it is not all there.
-
-    Names may hold LF, so the numbers' end is looked for behind both NULs.
-    """
-    name_end = data.find(b"\0", start)
-    link_end = data.find(b"\0", name_end + 1) if name_end >= 0 else -1
-    end = data.find(b"\n", link_end + 1) if link_end >= 0 else -1
-    if end < 0:
-        return None
-    try:
-        mode, size, ino, ctime = data[link_end + 1 : end].split(b" ")
-        numbers = int(mode, 8), int(size), int(ino), int(ctime)
-    except ValueError:
-        raise BaseUnusableError from None
-    return Indexed(data[start:name_end], data[name_end + 1 : link_end], *numbers), end + 1
 
 
 class LineDigest:

@@ -62,7 +62,7 @@ class Reading:
             yield from _stream(stream, found)
             return
         yield from stream.add(tarformat.small_file(deltahead.MEMBER_NAME, delta.head))
-        difference = against(delta.base, found, self._limits)
+        difference = against(delta.base, found, self._limits, digested=True)
         yield from _stream(stream, difference.members())
         self.tree = difference.tree
 
