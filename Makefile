@@ -22,6 +22,7 @@ SYSTEM := \
 	e2fsprogs:/usr/sbin/mkfs.ext4 \
 	isal:/usr/bin/igzip \
 	curl:/usr/bin/curl \
+	shellcheck:/usr/bin/shellcheck \
 	ca-certificates:/etc/ssl/certs/ca-certificates.crt
 
 # What the proofs of the image use beyond that.
@@ -29,8 +30,7 @@ IMAGE_SYSTEM := \
 	buildah:/usr/bin/buildah \
 	podman:/usr/bin/podman \
 	runc:/usr/sbin/runc \
-	mmdebstrap:/usr/bin/mmdebstrap \
-	shellcheck:/usr/bin/shellcheck
+	mmdebstrap:/usr/bin/mmdebstrap
 VM_SYSTEM := \
 	qemu-system-x86:/usr/bin/qemu-system-x86_64 \
 	busybox-static:/bin/busybox
@@ -75,17 +75,20 @@ vendor:
 ## the image, built without a Docker daemon
 image:
 	@sh image/install-system-packages $(IMAGE_SYSTEM)
-	shellcheck entrypoint.sh image/build image/build-nsjail image/install-system-packages
-	image/build sandbox-runner --quiet
+	image/build sandbox-runner
+
+# 77: this machine cannot run it, and the proof has said why.
+PROVE = $(BIN)/python -m tests.image
 
 ## the image as a container, with the README's flags; SHORT=1 leaves some of it out
-test-image: setup image
-	@$(BIN)/python -m tests.image.container
+test-image: setup
+	@sh image/install-system-packages $(IMAGE_SYSTEM) || echo "trying without them"
+	@$(PROVE).container || test $$? -eq 77
 
 ## the image as a MicroVM with a kernel of its own; SHORT=1 leaves most of it out
-test-vm: setup image
-	@sh image/install-system-packages $(VM_SYSTEM)
-	@$(BIN)/python -m tests.image.machine
+test-vm: setup
+	@sh image/install-system-packages $(IMAGE_SYSTEM) $(VM_SYSTEM) || echo "trying without them"
+	@$(PROVE).machine || test $$? -eq 77
 
 ## serve on 127.0.0.1:8080
 run: setup

@@ -16,7 +16,7 @@ from typing import Any
 from tests.client import Client, Reply
 from tests.e2e.demo import SESSION, TURN_3, Story, restored, stdout_is
 from tests.image import drive, layers
-from tests.image.podman import Container, doctor, podman
+from tests.image.podman import Container, build, doctor, podman
 from tests.image.telling import SHORT, block, claim, must, prove
 
 TOKEN = secrets.token_urlsafe(16)
@@ -29,7 +29,7 @@ NETWORK = "sandbox-runner-proof"
 VOLUME = "sandbox-runner-proof"
 GATEWAY, ADDRESS = f"{drive.PUBLIC_NETWORK}.1", f"{drive.PUBLIC_NETWORK}.10"
 #: The whole proof, in seconds.
-LIMIT = 600.0
+LIMIT = 1800.0
 #: Leaves an orphan that ends at once, and then counts the dead that nobody has reaped.
 ORPHAN = """
 import glob, os, time
@@ -50,6 +50,7 @@ print(states.count("Z"), "zombies")
 
 
 async def proof(story: Story) -> None:
+    await build()
     story.chapter("The image")
     block(await layers.table())
     async with public_network():

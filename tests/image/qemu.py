@@ -14,12 +14,12 @@ from tests.client import Client
 from tests.e2e.demo import NotAsSaid
 from tests.image import drive, kernel
 from tests.image.kernel import Boot
-from tests.image.telling import answers, free_port
+from tests.image.telling import CannotRun, answers, free_port
 
 #: Seconds for each thing that a VM may take; an emulated one takes tens of times what a real does.
 READY_TIMEOUT, END_TIMEOUT, MONITOR_TIMEOUT, MIGRATE_TIMEOUT = 240.0, 240.0, 60.0, 240.0
 #: Seconds in which a kernel under KVM is up, or will never be.
-PROBE_TIMEOUT = 10.0
+KVM_TIMEOUT = 10.0
 MEMORY_MIB = 1024
 #: No random instruction, no virtio-rng, no generation id: what a clone shares with the other clones
 #: it really shares, unless the daemon does something about it.
@@ -122,7 +122,10 @@ class Machine(Client):
         """One QMP command; what it returned."""
         async with asyncio.timeout(MONITOR_TIMEOUT):
             if self._monitor is None:
-                self._monitor = await asyncio.open_unix_connection(f"{self._directory}/monitor")
+                socket = f"{self._directory}/monitor"
+                while not os.path.exists(socket):  # It has only just been started.
+                    await asyncio.sleep(0.05)
+                self._monitor = await asyncio.open_unix_connection(socket)
                 await self._monitor[0].readline()
                 await self._say({"execute": "qmp_capabilities"})
             return await self._say({"execute": command, "arguments": arguments})
@@ -151,12 +154,15 @@ class Machine(Client):
 
 
 async def accelerator(boot: Boot, directory: Path) -> str:
-    """kvm where this kernel really boots under it, else tcg. Found out by trying."""
-    if not os.access("/dev/kvm", os.R_OK | os.W_OK):
-        return "tcg"
-    probe = Machine(boot, "kvm", directory / "probe", token="unused", append="probe")
-    with contextlib.suppress(TimeoutError, OSError):
-        async with probe:
-            async with asyncio.timeout(PROBE_TIMEOUT):
-                await probe.ended()
-    return "kvm" if "this accelerator boots" in probe.console else "tcg"
+    """kvm where this kernel really boots under it, else tcg. Found out by trying; `CannotRun`."""
+    console = ""
+    for name, patience in (("kvm", KVM_TIMEOUT), ("tcg", READY_TIMEOUT)):
+        probe = Machine(boot, name, directory / f"probe-{name}", token="unused", append="probe")
+        with contextlib.suppress(TimeoutError, OSError):
+            async with probe:
+                async with asyncio.timeout(patience):
+                    await probe.ended()
+        if "this accelerator boots" in probe.console:
+            return name
+        console = probe.console
+    raise CannotRun(f"no VM boots, with kvm or without: {console[-300:]}")

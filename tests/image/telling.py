@@ -27,6 +27,14 @@ HEALTH_TIMEOUT = 5.0
 SHORT = os.environ.get("SHORT") == "1"
 
 
+#: Exit status of a proof that this machine cannot run.
+CANNOT_RUN = 77
+
+
+class CannotRun(Exception):
+    """This machine lacks something that the proof takes; the message says what."""
+
+
 @dataclass(frozen=True, slots=True)
 class Ran:
     """A command that has ended."""
@@ -143,6 +151,9 @@ def prove(name: str, proof: Callable[[Story], Coroutine[Any, Any, None]], *, lim
         with kept(name):
             asyncio.run(bounded())
             story.end()
+    except CannotRun as error:
+        print(f"\nTHE {name.upper()} PROOF CANNOT BE RUN ON THIS MACHINE: {error}")
+        return CANNOT_RUN
     except NotAsSaid as error:
         traceback.print_exc()
         print(f"\nNot as said: {error}")
