@@ -13,6 +13,7 @@ from runner.execution.executor import Executor
 from runner.fileserver.client import FileServer
 from runner.health import Readiness
 from runner.inputs.cache import InputCache
+from runner.looplag import LoopLag
 from runner.metrics import Metrics
 from runner.session.checkpointing import Checkpointing
 from runner.session.session import Provision, Session
@@ -35,6 +36,7 @@ class Runner:
     checkpointing: Checkpointing
     readiness: Readiness
     metrics: Metrics
+    loop_lag: LoopLag
     machine: Machine
     boots: Boots
     inputs: InputCache

@@ -18,6 +18,7 @@ from prometheus_client.exposition import CONTENT_TYPE_LATEST
 from runner.session.lifecycle import State
 
 CONTENT_TYPE = CONTENT_TYPE_LATEST
+_LAGS = (0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 1)
 _SECONDS = (0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60)
 
 
@@ -58,6 +59,26 @@ class Metrics:
             ["state"],
             registry=self._registry,
         )
+
+        self._lag = Histogram(
+            "runner_loop_lag_seconds",
+            "How late the event loop was, probed while requests are under way.",
+            buckets=_LAGS,
+            registry=self._registry,
+        )
+        self._lag_max = Gauge(
+            "runner_loop_lag_max_seconds",
+            "The latest that the event loop ever was.",
+            registry=self._registry,
+        )
+        self._latest = 0.0
+
+    def loop_lag(self, seconds: float) -> None:
+        """The event loop was so late."""
+        self._lag.observe(seconds)
+        if seconds > self._latest:
+            self._latest = seconds
+            self._lag_max.set(seconds)
 
     def request(self, *, method: str, route: str, status: int, seconds: float) -> None:
         """One request is done."""

@@ -19,6 +19,7 @@ from runner.fileserver.client import FileServer
 from runner.health import Readiness
 from runner.inputs.cache import InputCache
 from runner.inputs.resolve import Resolver
+from runner.looplag import LoopLag
 from runner.metrics import Metrics
 from runner.session.adoption import adopt
 from runner.session.checkpointing import Checkpointing
@@ -96,10 +97,9 @@ async def wire(settings: Settings, data: DataRoot, host: JailHost) -> Runner:
         inputs=inputs,
         readiness=readiness,
         metrics=metrics,
+        loop_lag=LoopLag(metrics.loop_lag),
         file_server=file_server,
-        machine=Machine(
-            host=host, data=data, session=session, inputs=inputs, readiness=readiness
-        ),
+        machine=Machine(host=host, data=data, session=session, inputs=inputs, readiness=readiness),
     )
 
 

@@ -49,7 +49,8 @@ async def wide_event(request: web.Request, handler: Handler) -> web.StreamRespon
     request[EVENT] = event
     status = CLIENT_LEFT
     try:
-        response = await handler(request)
+        with request.app[RUNNER].loop_lag.watched():
+            response = await handler(request)
         status = response.status
         return response
     except ConnectionError:
