@@ -8,7 +8,7 @@ import sys
 import tempfile
 from pathlib import Path
 
-from tests.bench import execute, files, transfer
+from tests.bench import execute, files, transfer, turns
 from tests.bench.measuring import HEADER
 
 #: The closest runner grows by 600 MiB; a checkpoint of any size has to fit in this.
@@ -25,12 +25,15 @@ async def main() -> int:
         for row in await files.rows(root / "files"):
             print(row)
         moved = await transfer.transfers(root)
-        for row in moved.rows:
+        after = await turns.turns(root / "turns")
+        for row in (*moved.rows, *after.rows):
             print(row)
     finally:
         shutil.rmtree(root, ignore_errors=True)
     growth = moved.memory_growth
     print(f"\nThe daemon grew by {growth / (1 << 20):.1f} MiB over all transfers.")
+    lag = max(moved.loop_lag, after.loop_lag)
+    print(f"Its event loop was never later than {lag * 1000:.1f} ms.")
     return 0 if growth <= MEMORY_GROWTH_MAX else 1
 
 

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import re
 import statistics
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 from pathlib import Path
+
+from tests.harness import Daemon
 
 #: Each measurement is taken this often, in turns with its floor, and the medians are compared:
 #: the neighbours' load falls on both.
@@ -30,6 +33,8 @@ class Row:
         floor, ours = f"{self.floor * 1000:10.1f}", f"{self.ours * 1000:10.1f}"
         return f"| {self.what} | {self.floor_name} | {floor} | {ours} | {self.ratio:.2f} |"
 
+
+_LAG = re.compile(rb"^runner_loop_lag_max_seconds (\S+)$", re.MULTILINE)
 
 HEADER = "| what | floor | floor, ms | ours, ms | ratio |\n|---|---|---|---|---|"
 
@@ -60,3 +65,10 @@ def peak(pid: int) -> int:
         if line.startswith("VmHWM:"):
             return int(line.split()[1]) << 10
     raise ValueError("the kernel does not say VmHWM")
+
+
+async def loop_lag(daemon: Daemon) -> float:
+    """How late the daemon's event loop ever was, in seconds."""
+    found = _LAG.search((await daemon.get("/metrics")).body)
+    assert found is not None
+    return float(found[1])

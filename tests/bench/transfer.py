@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from tests.bench.checkpoint import half_compressible, many_small
-from tests.bench.measuring import Row, in_turns, peak, reset_peak
+from tests.bench.measuring import Row, in_turns, loop_lag, peak, reset_peak
 from tests.harness import Daemon, daemons
 
 SESSION = "bench"
@@ -18,16 +18,18 @@ UID = 200000
 
 @dataclass(frozen=True, slots=True)
 class Transfers:
-    """The rows, and by how much the daemon's resident memory grew at the most, in bytes."""
+    """The rows; by how much the daemon's resident memory grew at the most, in bytes; and how late
+    its event loop was at the most, in seconds."""
 
     rows: list[Row]
     memory_growth: int
+    loop_lag: float
 
 
 async def transfers(root: Path) -> Transfers:
     """256 MiB in one file, then 20,000 small ones."""
     rows: list[Row] = []
-    growth = 0
+    growth, lag = 0, 0.0
     for what, fill in (("256 MiB, half text", half_compressible), ("20,000 x 4 KiB", many_small)):
         directory = root / fill.__name__
         async with daemons(directory, "root", RUNNER_CHECKPOINT_MAX_BYTES="1GiB") as (daemon,):
@@ -41,10 +43,11 @@ async def transfers(root: Path) -> Transfers:
             saved = await in_turns(work.floor_save, work.save)
             restored = await in_turns(work.floor_restore, work.restore)
             growth = max(growth, peak(daemon.pid) - before)
+            lag = max(lag, await loop_lag(daemon))
         rows.append(Row(f"checkpoint, {what}", "`tar \\| igzip -1`", *saved))
         rows.append(Row(f"restore, {what}", "`igzip -d \\| tar x`", *restored))
         shutil.rmtree(directory)
-    return Transfers(rows, growth)
+    return Transfers(rows, growth, lag)
 
 
 class Work:
@@ -79,17 +82,18 @@ class Work:
 
     async def floor_save(self) -> float:
         workspace = self._daemon.data_root / "workspace"
-        return await _shell(f"tar -C {workspace} -cf - . | igzip -1 > {self._floor}")
+        return await shell(f"tar -C {workspace} -cf - . | igzip -1 > {self._floor}")
 
     async def floor_restore(self) -> float:
         self._unpacked.mkdir()
         try:
-            return await _shell(f"igzip -dc {self._floor} | tar -C {self._unpacked} -xpf -")
+            return await shell(f"igzip -dc {self._floor} | tar -C {self._unpacked} -xpf -")
         finally:
             shutil.rmtree(self._unpacked)
 
 
-async def _shell(pipeline: str) -> float:
+async def shell(pipeline: str) -> float:
+    """Runs it; the seconds that it took."""
     return await _run("sh", "-c", pipeline)
 
 
