@@ -207,6 +207,9 @@ class Checkpointing:
             await session.guests.turn_out(IncarnationMismatch("a checkpoint is being restored"))
             # From here on it has begun: the next byte read may be the archive's first.
             hold.tearing(Dirty.RESTORING)
+            if self._data.free_bytes() < self.limits.expanded_bytes:
+                # A workspace may have been as large as the disk without what is kept aside.
+                await asyncio.to_thread(self._data.reserve.give_up)
             try:
                 async with Restore(self._data.staging, staged, expected) as feeding:
                     restoring = Restoring(feeding, self._data, hold, staged)
@@ -221,6 +224,8 @@ class Checkpointing:
                 raise
             finally:
                 self._cache.clear()
+                if not self._data.reserve.is_whole:
+                    await finish(asyncio.to_thread(self._data.reserve.fill))
 
     async def _wipe(self, hold: Hold) -> None:
         try:

@@ -60,7 +60,7 @@ class Reserve:
                     given = True
             self._held = 0
         if given:
-            log.warning("the disk is full: the reserve is given up")
+            log.warning("room is short: what was kept aside is given up")
         return given
 
     def _take(self, name: str) -> bool:
