@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable
+import contextlib
+from collections.abc import AsyncGenerator, Awaitable
 
 from aiohttp import web
 
 from runner.api import headers
 from runner.api.conditional import matches
 from runner.api.middleware import EVENT
+from runner.checkpoint.handover import Block
 from runner.context import RUNNER
-from runner.session.checkpointing import Checkpoint
+from runner.session.saving import Checkpoint
 
 MEDIA_TYPE = "application/x-gtar"
 #: Seconds in which the client has to take a chunk, and in which it has to take all of them: the
@@ -40,12 +42,15 @@ async def get(request: web.Request) -> web.StreamResponse:
         request[EVENT]["entries"] = checkpoint.entries
         if matches(request.headers.getall("If-None-Match", []), checkpoint.etag):
             return web.Response(status=304, headers={"ETag": checkpoint.etag} | CACHING)
-        return await _stream(request, checkpoint)
+        async with contextlib.aclosing(checkpoint.stream()) as chunks:
+            return await _stream(request, checkpoint, chunks)
 
 
-async def _stream(request: web.Request, checkpoint: Checkpoint) -> web.StreamResponse:
+async def _stream(
+    request: web.Request, checkpoint: Checkpoint, chunks: AsyncGenerator[Block, None]
+) -> web.StreamResponse:
     # The first chunk comes before the status: what fails until then is still an error with a name.
-    first = await anext(checkpoint.chunks)
+    first = await anext(chunks)
     said = {
         "Content-Type": MEDIA_TYPE,
         "ETag": checkpoint.etag,
@@ -62,7 +67,7 @@ async def _stream(request: web.Request, checkpoint: Checkpoint) -> web.StreamRes
     try:
         await _taken(response.write(first), deadline)
         sent += len(first)
-        async for chunk in checkpoint.chunks:
+        async for chunk in chunks:
             await _taken(response.write(chunk), deadline)
             sent += len(chunk)
         await _taken(response.write_eof(), deadline)

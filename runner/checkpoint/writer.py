@@ -21,6 +21,9 @@ from runner.workspace.descent import READ
 from runner.workspace.fingerprint import RACY_NS
 from runner.workspace.tree import Tree
 
+#: Reason of a save whose workspace did not hold still.
+UNSTABLE = "unstable"
+
 
 class Reading:
     """One walk that streams what was planned. `tree` is there for a delta when it has ended."""
@@ -228,4 +231,4 @@ def _check_unchanged(length: int, before: os.stat_result, after: os.stat_result)
 
 def _changed() -> Internal:
     """A stream cannot take back what it has said: it is cut, and the whole save may be repeated."""
-    return Internal("the workspace changed while it was saved", reason="unstable")
+    return Internal("the workspace changed while it was saved", reason=UNSTABLE)

@@ -9,18 +9,13 @@ import asyncio
 import contextlib
 import logging
 import secrets
-from collections.abc import AsyncGenerator, AsyncIterator, Collection
-from dataclasses import dataclass
+from collections.abc import AsyncIterator, Collection
 from datetime import UTC, datetime
 
-from runner.checkpoint import inventory
 from runner.checkpoint.bases import Bases
 from runner.checkpoint.chain import Expected
-from runner.checkpoint.handover import Block
-from runner.checkpoint.inventory import Plan
 from runner.checkpoint.limits import Limits
 from runner.checkpoint.restore import Restore
-from runner.checkpoint.save import stream_save
 from runner.checkpoint.sidecar import WRONG_KEY, SidecarFacts, derive_key
 from runner.errors import CheckpointUnauthentic, IncarnationMismatch, Internal
 from runner.finish import finish
@@ -28,29 +23,14 @@ from runner.session.hold import Hold, workspace_of
 from runner.session.lifecycle import Operation
 from runner.session.record import Dirty
 from runner.session.restoring import Restoring
+from runner.session.saving import Checkpoint, Saved
 from runner.session.sequence import Sequence
 from runner.session.session import Provision, Session
 from runner.settings import Settings
 from runner.workspace.dataroot import DataRoot
 from runner.workspace.fingerprint import HashCache
-from runner.workspace.tree import Tree
 
 log = logging.getLogger(__name__)
-
-
-@dataclass(frozen=True, slots=True)
-class Checkpoint:
-    """A save that may start: its state's name, what it leaves out, and its bytes.
-
-    `base` is the entity tag that a delta builds on, None for a full archive. `omitted` counts
-    sockets, fifos and devices. `chunks` is to be closed by whoever takes it.
-    """
-
-    etag: str
-    base: str | None
-    entries: int
-    omitted: int
-    chunks: AsyncGenerator[Block, None]
 
 
 class Checkpointing:
@@ -112,28 +92,17 @@ class Checkpointing:
                     if hold.is_shared:
                         # A guest's mappings change files without a trace: no two states are one.
                         await finish(asyncio.to_thread(tree.mark))
-                    # Nor is one a base for another.
-                    bases = None if hold.is_shared else self._bases(hold)
-                    planned = await finish(
-                        asyncio.to_thread(_plan, tree, self.limits, bases, base_tags)
-                    )
-                    etag = planned.etag(facts)
-                    chunks = stream_save(
-                        tree,
-                        facts,
-                        planned,
-                        key=self._key(session_id, given_key),
-                        limits=self.limits,
-                        keeping=bases.keep(etag, planned.state) if bases else None,
-                    )
-                    async with contextlib.aclosing(chunks):
-                        yield Checkpoint(
-                            etag,
-                            planned.delta.base.etag if planned.delta else None,
-                            planned.entries,
-                            planned.omitted,
-                            chunks,
+                    yield await Checkpoint.planned(
+                        Saved(
+                            tree=tree,
+                            facts=facts,
+                            key=self._key(session_id, given_key),
+                            limits=self.limits,
+                            # Nor is one a base for another.
+                            bases=None if hold.is_shared else self._bases(hold),
+                            base_tags=base_tags,
                         )
+                    )
             hold.done()
 
     def _bases(self, hold: Hold) -> Bases:
@@ -239,11 +208,6 @@ class Checkpointing:
     def _empty(self, hold: Hold) -> None:
         self._data.wipe_workspace()
         hold.wiped()
-
-
-def _plan(tree: Tree, limits: Limits, bases: Bases | None, base_tags: Collection[str]) -> Plan:
-    base = bases.find(base_tags) if bases is not None else None
-    return inventory.plan(tree, limits, base)
 
 
 def _say_whose_key(error: BaseException) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import os
 import subprocess
+import time
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
@@ -84,3 +85,18 @@ async def test_a_freeze_that_was_given_up_never_begins(
 def test_without_a_freezer_it_says_so(tmp_path: Path) -> None:
     group = Cgroup("none", replace(PARENTS[min(PARENTS)], unified=None, freezer=None))
     assert not Freeze(group).begin()
+
+
+def test_the_watchdog_lets_go_of_what_was_forgotten(
+    sleeper: tuple[Cgroup, subprocess.Popen[bytes]],
+) -> None:
+    group, _ = sleeper
+    freeze = Freeze(group, limit_s=0.1)
+    assert freeze.begin()
+    deadline = time.monotonic() + 5
+    while group.is_frozen():
+        assert time.monotonic() < deadline
+        time.sleep(0.01)
+    # Whoever froze it comes back too late: nothing is frozen again.
+    freeze.end()
+    assert not group.is_frozen()
