@@ -23,6 +23,9 @@ from runner.checkpoint.treeindex import BaseUnusableError, LineDigest, TreeDiges
 from runner.errors import CheckpointTooLarge, Internal
 from runner.workspace.tree import Entry, Kind, TooManyEntriesError, Tree
 
+#: Reason of a save whose workspace did not hold still.
+UNSTABLE = "unstable"
+
 _BELOW = ROOT + b"/"
 
 log = logging.getLogger(__name__)
@@ -121,7 +124,7 @@ class Inventory:
                 tarformat.SYMLINK_MODE,
                 0,
                 status.st_mtime_ns,
-                entry.readlink(),
+                _target(entry),
             )
         if kind is Kind.UNLISTED:
             raise Internal("a directory of the workspace cannot be listed", reason="unlisted")
@@ -135,6 +138,19 @@ class Inventory:
         lines = self._state.add(treeindex.line(member, status))
         if lines is not None and self._index is not None:
             self._index(lines)
+
+
+def _target(entry: Entry) -> bytes:
+    try:
+        return entry.readlink()
+    except OSError as error:
+        # EINVAL, ENOENT: it was a link a moment ago.
+        raise changed() from error
+
+
+def changed() -> Internal:
+    """A stream cannot take back what it has said: it is cut, and the whole save may be repeated."""
+    return Internal("the workspace changed while it was saved", reason=UNSTABLE)
 
 
 @dataclass(slots=True)

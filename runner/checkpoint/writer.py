@@ -12,17 +12,13 @@ from runner.checkpoint import deltahead, sidecar, tarformat
 from runner.checkpoint.bases import Keeping
 from runner.checkpoint.difference import Found
 from runner.checkpoint.handover import Block
-from runner.checkpoint.inventory import Inventory, Plan, against
+from runner.checkpoint.inventory import Inventory, Plan, against, changed
 from runner.checkpoint.limits import CHUNK, Limits
 from runner.checkpoint.sidecar import ArchiveFacts, DeltaFacts, SidecarFacts
 from runner.checkpoint.treeindex import BaseUnusableError
-from runner.errors import Internal
 from runner.workspace.descent import READ
 from runner.workspace.fingerprint import RACY_NS
 from runner.workspace.tree import Tree
-
-#: Reason of a save whose workspace did not hold still.
-UNSTABLE = "unstable"
 
 
 class Reading:
@@ -51,9 +47,9 @@ class Reading:
             try:
                 yield from self._members(stream, inventory)
             except (OSError, BaseUnusableError):
-                raise _changed() from None
+                raise changed() from None
             if inventory.state() != self._planned.state:
-                raise _changed()
+                raise changed()
             if _await_next_tick(inventory.newest_ns) and keeping is not None:
                 keeping.done()
             yield stream.rest()
@@ -226,9 +222,4 @@ def _check_unchanged(length: int, before: os.stat_result, after: os.stat_result)
         and after.st_dev == before.st_dev
     )
     if not unchanged:
-        raise _changed()
-
-
-def _changed() -> Internal:
-    """A stream cannot take back what it has said: it is cut, and the whole save may be repeated."""
-    return Internal("the workspace changed while it was saved", reason=UNSTABLE)
+        raise changed()

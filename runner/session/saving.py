@@ -16,11 +16,10 @@ from dataclasses import dataclass
 from runner.checkpoint import inventory
 from runner.checkpoint.bases import Bases
 from runner.checkpoint.handover import Block
-from runner.checkpoint.inventory import Plan
+from runner.checkpoint.inventory import UNSTABLE, Plan
 from runner.checkpoint.limits import Limits
 from runner.checkpoint.save import stream_save
 from runner.checkpoint.sidecar import SidecarFacts
-from runner.checkpoint.writer import UNSTABLE
 from runner.errors import Internal
 from runner.finish import finish
 from runner.workspace.tree import Tree

@@ -170,7 +170,7 @@ async def _checkpoint(daemon: Daemon) -> bytes:
             if response.status != 200:
                 # Nothing freezes a free process: the tree may be another one at each look.
                 refusal = await response.json()
-                assert refusal["reason"] == "unstable", refusal
+                assert refusal.get("reason") == "unstable", refusal
                 return came
             async for chunk in response.content.iter_any():
                 came += chunk
