@@ -48,7 +48,8 @@ class Machine(Client):
 
     def __init__(
         self, boot: Boot, accelerator: str, directory: Path, *, token: str, append: str = "",
-        data: Path | None = None, incoming: Path | None = None, patience: float = BOOT_TIMEOUT, boots: int = BOOTS_MAX,
+        data: Path | None = None, incoming: Path | None = None, patience: float = BOOT_TIMEOUT,
+        boots: int = BOOTS_MAX,
     ) -> None:  # fmt: skip
         super().__init__()
         self._boot = boot
