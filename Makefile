@@ -35,7 +35,7 @@ VM_SYSTEM := \
 	qemu-system-x86:/usr/bin/qemu-system-x86_64 \
 	busybox-static:/bin/busybox
 
-.PHONY: setup demo test test-browser screenshots vendor run model bench docs lint format clean
+.PHONY: setup demo test test-browser screenshots vendor run model bench big fuzz docs lint format clean
 .PHONY: image test-image test-vm
 
 ## the virtual environment, the dependencies, and system packages if any are missing
@@ -103,6 +103,15 @@ model: setup
 ## 3,000 executions, one in ten hostile, and whether anything grows; a few minutes
 soak: setup
 	@$(BIN)/python -m tests.soak 3000
+
+## FUZZ_SECONDS (600) of hostile archives, guided by coverage where atheris can be had
+fuzz: setup
+	@$(BIN)/python -m pip install --quiet --editable '.[fuzz]' || echo "without atheris: no guide"
+	@$(BIN)/python -m tests.fuzz
+
+## the workspaces that a test run has no time for: a file of 5 GiB, 200,000 files
+big: setup
+	@$(BIN)/python -m tests.big
 
 ## speed, as ratios to a floor taken in the same run
 bench: setup
