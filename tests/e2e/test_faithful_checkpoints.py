@@ -1,4 +1,4 @@
-"""What programs leave in a workspace works after it has moved to another VM, and after ten moves."""
+"""What programs leave in a workspace works after it has moved to another VM, and after ten."""
 
 from __future__ import annotations
 
