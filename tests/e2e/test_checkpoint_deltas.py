@@ -276,3 +276,19 @@ async def test_terminating_ends_a_sequence(launch: Callable[..., Any]) -> None:
         ended = await daemon.request("POST", hook, json={})
     assert ended.status == 200, ended.body
     assert list((daemon.data_root / "staging").iterdir()) == []
+
+
+@pytest.mark.parametrize("how", ["kill", "stop"])
+async def test_a_daemon_that_ends_within_a_sequence_leaves_nothing_of_it(
+    launch: Callable[..., Any], how: str
+) -> None:
+    daemon: Daemon = await launch("first")
+    await daemon.execute("open('f', 'w').write('x')", session=SESSION)
+    full = await after(daemon)
+    more = KEY | {"X-Checkpoint-More": "true"}
+    assert (await daemon.restore(SESSION, full.body, headers=more)).status == 202
+    await getattr(daemon, how)()
+    daemon = await launch("first")
+    assert (await daemon.execute("pass", session=SESSION)).status == 200
+    assert "f" not in await daemon.paths(SESSION)
+    assert list((daemon.data_root / "staging").iterdir()) == []
