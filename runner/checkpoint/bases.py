@@ -24,8 +24,7 @@ from typing import Self, cast
 
 from isal import isal_zlib
 
-from runner.checkpoint import treeindex
-from runner.checkpoint.treeindex import BaseUnusableError, Indexed
+from runner.checkpoint.treeindex import BaseUnusableError, Lines
 from runner.workspace.descent import Parts
 from runner.workspace.tree import Tree, write_all
 
@@ -55,14 +54,17 @@ class Base:
     _directory: Tree
     _parts: Parts
 
-    def entries(self) -> Iterator[Indexed]:
-        """Its members. Raises `BaseUnusableError`, at the end at the latest, if not all are true.
+    def lines(self) -> Lines:
+        """Its members. Reading raises `BaseUnusableError`, at the end at the latest, if not all of
+        them are true. Blocks."""
+        return Lines(self._checked())
 
-        Blocks.
-        """
+    def _checked(self) -> Iterator[bytes]:
         digest = hashlib.sha256()
         try:
-            yield from treeindex.parse(_digested(self._inflated(), digest.update))
+            for block in self._inflated():
+                digest.update(block)
+                yield block
         except (OSError, EOFError, _DAMAGE):
             raise BaseUnusableError from None
         if digest.hexdigest() != self.state:
@@ -85,12 +87,6 @@ class Base:
             yield inflate.flush()
         finally:
             os.close(fd)
-
-
-def _digested(blocks: Iterable[bytes], update: Callable[[bytes], None]) -> Iterator[bytes]:
-    for block in blocks:
-        update(block)
-        yield block
 
 
 class Bases:

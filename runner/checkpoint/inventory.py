@@ -83,8 +83,7 @@ class Inventory:
         """Every member with its lstat and its entry; the root has none."""
         status = self._tree.stat()
         root = _directory(ROOT, status)
-        self._note(root, status)
-        yield root, status, None
+        yield root, status, None, self._note(root, status)
         try:
             # The root is an entry of the archive as well.
             for entry in self._tree.walk(max_entries=self._limits.entries - 1):
@@ -95,8 +94,7 @@ class Inventory:
                 else:
                     member = self._member_of(entry)
                 if member is not None:
-                    self._note(member, status)
-                    yield member, status, entry
+                    yield member, status, entry, self._note(member, status)
         except TooManyEntriesError:
             raise CheckpointTooLarge("it has too many entries", reason="entries") from None
         if self._index is not None:
@@ -131,13 +129,15 @@ class Inventory:
         self.omitted += 1
         return None
 
-    def _note(self, member: Member, status: os.stat_result) -> None:
+    def _note(self, member: Member, status: os.stat_result) -> bytes:
         # For every member of a workspace, twice a checkpoint: `max` would take twice as long.
         if status.st_ctime_ns > self.newest_ns:  # noqa: PLR1730
             self.newest_ns = status.st_ctime_ns
-        lines = self._state.add(treeindex.line(member, status))
+        line = treeindex.line(member, status)
+        lines = self._state.add(line)
         if lines is not None and self._index is not None:
             self._index(lines)
+        return line
 
 
 def _target(entry: Entry) -> bytes:
@@ -189,7 +189,7 @@ def plan(tree: Tree, limits: Limits, base: Base | None = None) -> Plan:
         except TooMuchGoneError:
             log.info("too much is gone for a delta")
     inventory, size = Inventory(tree, limits), _Size(limits)
-    for member, _, _ in inventory.members():
+    for member, _, _, _ in inventory.members():
         size.add(member)
     return _plan_of(inventory, size)
 
@@ -197,7 +197,7 @@ def plan(tree: Tree, limits: Limits, base: Base | None = None) -> Plan:
 def _plan_against(tree: Tree, limits: Limits, base: Base) -> Plan:
     inventory, whole, sent = Inventory(tree, limits), _Size(limits), _Size(limits)
     difference = against(base, whole.counted(inventory.members()), limits, digested=False)
-    for member, _, _ in difference.members():
+    for member, _, _, _ in difference.members():
         sent.add(member)
     planned = _plan_of(inventory, whole)
     head = deltahead.encode(base.state, [name.removeprefix(_BELOW) for name in difference.gone])
@@ -211,7 +211,7 @@ def _plan_against(tree: Tree, limits: Limits, base: Base) -> Plan:
 def against(base: Base, found: Iterator[Found], limits: Limits, *, digested: bool) -> Difference:
     """A walk held against a base."""
     gone_bytes = limits.gone_bytes
-    return Difference(base.entries(), found, max_gone_bytes=gone_bytes, digested=digested)
+    return Difference(base.lines(), found, max_gone_bytes=gone_bytes, digested=digested)
 
 
 def _plan_of(inventory: Inventory, size: _Size) -> Plan:
@@ -230,7 +230,7 @@ def measure(tree: Tree, limits: Limits) -> tuple[str, int, int]:
     Raises `CheckpointTooLarge`. Blocks.
     """
     digest, size = TreeDigest(), _Size(limits)
-    for member, _, _ in Inventory(tree, limits).members():
+    for member, _, _, _ in Inventory(tree, limits).members():
         digest.add(member)
         size.add(member)
     return digest.hexdigest(), size.entries, size.tar_bytes

@@ -8,7 +8,7 @@ from __future__ import annotations
 import hashlib
 import os
 import struct
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable
 from typing import NamedTuple
 
 from runner.checkpoint import tarformat
@@ -33,15 +33,11 @@ class Indexed(NamedTuple):
     ino: int
     ctime_ns: int
 
-    def is_same(self, member: Member, status: os.stat_result) -> bool:
-        """Whether this is the very same thing still: no program can choose a ctime."""
-        return (
-            self.ctime_ns == status.st_ctime_ns
-            and self.ino == status.st_ino
-            and self.size == status.st_size
-            and self.mode == status.st_mode
-            and self.link == member.link
-        )
+    @property
+    def line(self) -> bytes:
+        """The line that it was."""
+        numbers = _NUMBERS.pack(self.mode, self.size, self.ino, self.ctime_ns)
+        return b"%b\0%b\0%b" % (self.name, self.link, numbers)
 
 
 def order_key(name: bytes) -> bytes:
@@ -50,7 +46,8 @@ def order_key(name: bytes) -> bytes:
 
 
 def line(member: Member, status: os.stat_result) -> bytes:
-    """The member's line. A program can set its files' mtime but not their ctime."""
+    """The member's line. Whatever has the same line is the very same thing still: a program can set
+    its files' mtime but not their ctime."""
     return b"%b\0%b\0%b" % (
         member.name,
         member.link,
@@ -58,24 +55,48 @@ def line(member: Member, status: os.stat_result) -> bytes:
     )
 
 
-def parse(blocks: Iterable[bytes]) -> Iterator[Indexed]:
-    """The lines again, from blocks that are cut anywhere. Raises `BaseUnusableError`."""
-    rest = b""
-    for block in blocks:
-        data = rest + block
-        start = 0
+class Lines:
+    """The lines again, one after another, from blocks that are cut anywhere."""
+
+    def __init__(self, blocks: Iterable[bytes]) -> None:
+        self._blocks = iter(blocks)
+        self._data = b""
+        self._at = 0
+
+    def take(self, text: bytes) -> bool:
+        """Whether the next line is this very one; then it is taken. Takes none apart."""
+        end = self._at + len(text)
+        while end > len(self._data):
+            if not self._refill():
+                return False
+            end = self._at + len(text)
+        if not self._data.startswith(text, self._at):
+            return False
+        self._at = end
+        return True
+
+    def next(self) -> Indexed | None:
+        """Takes the next line apart; None at the end. Raises `BaseUnusableError`."""
         while True:
+            data, start = self._data, self._at
             name_end = data.find(b"\0", start)
             link_end = data.find(b"\0", name_end + 1) if name_end >= 0 else -1
             end = link_end + 1 + _NUMBERS.size
-            if link_end < 0 or end > len(data):
-                break
-            name, link = data[start:name_end], data[name_end + 1 : link_end]
-            yield Indexed(name, link, *_NUMBERS.unpack_from(data, link_end + 1))
-            start = end
-        rest = data[start:]
-    if rest:
-        raise BaseUnusableError
+            if link_end >= 0 and end <= len(data):
+                self._at = end
+                name, link = data[start:name_end], data[name_end + 1 : link_end]
+                return Indexed(name, link, *_NUMBERS.unpack_from(data, link_end + 1))
+            if not self._refill():
+                if self._at < len(self._data):
+                    raise BaseUnusableError
+                return None
+
+    def _refill(self) -> bool:
+        for block in self._blocks:
+            self._data = self._data[self._at :] + block
+            self._at = 0
+            return True
+        return False
 
 
 class LineDigest:

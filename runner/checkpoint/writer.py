@@ -67,7 +67,7 @@ class Reading:
 
 
 def _stream(stream: _Blocks, found: Iterable[Found]) -> Generator[bytearray, None, None]:
-    for member, status, entry in found:
+    for member, status, entry, _ in found:
         header = tarformat.encode(member)
         if not stream.put(header):
             yield from stream.add(header)
