@@ -16,7 +16,7 @@ from runner.session.record import Dirty
 from runner.workspace.collecting import collect
 from runner.workspace.dataroot import DataRoot
 from runner.workspace.fingerprint import HashCache
-from runner.workspace.placing import Placed, place, stage, survey
+from runner.workspace.placing import Staging, place, stage, survey
 from runner.workspace.priming import Input, Primed, plan
 from runner.workspace.tree import Tree
 
@@ -73,8 +73,13 @@ class JobSpace:
 
     def prime(self, inputs: Sequence[Input], references: Sequence[ReferencedFile]) -> None:
         """Into an empty directory: nothing can be in the way, and a failure removes all of it."""
-        with self._data.job(self._job) as tree:
-            placed = _prime(self._data, tree, inputs, {}, {}, HashCache(), before_placing=None)
+        owner = self._data.owner
+        with (
+            self._data.job(self._job) as tree,
+            _staged(self._data, tree, inputs, {}, {}, HashCache()) as staging,
+        ):
+            staging.release()
+            placed = place(tree, staging, {}, uid=owner.uid, gid=owner.gid)
         self._primed = dict(placed.primed)
         self._references = references
 
@@ -118,18 +123,21 @@ class SessionSpace:
 
     def _prime(self, inputs: Sequence[Input], references: Sequence[ReferencedFile]) -> None:
         record = self._hold.record
-        with self._data.workspace() as tree:
-            placed = _prime(
-                self._data,
-                tree,
-                inputs,
-                record.primed,
-                record.surfaced,
-                self._cache,
-                before_placing=self._hold,
-            )
-        # A file that the client has just written is no output of ours that it has.
-        self._hold.whole(primed=placed.primed, written=dict.fromkeys(placed.written))
+        with (
+            self._data.workspace() as tree,
+            _staged(
+                self._data, tree, inputs, record.primed, record.surfaced, self._cache
+            ) as staging,
+        ):
+            staging.release()
+            # Between the two notes nothing is done but what has to be: a daemon that dies there
+            # leaves a session that is dirty.
+            if staging.ready:
+                self._hold.tearing(Dirty.PRIMING)
+            owner = self._data.owner
+            placed = place(tree, staging, record.primed, uid=owner.uid, gid=owner.gid)
+            # A file that the client has just written is no output of ours that it has.
+            self._hold.whole(primed=placed.primed, written=dict.fromkeys(placed.written))
         self._references = references
 
     def collect(self) -> Collected:
@@ -146,23 +154,18 @@ class SessionSpace:
         self._hold.tearing(reason)
 
 
-def _prime(
+def _staged(
     data: DataRoot,
     workspace: Tree,
     inputs: Sequence[Input],
-    primed: dict[str, Primed],
-    surfaced: dict[str, str],
+    primed: Mapping[str, Primed],
+    surfaced: Mapping[str, str],
     cache: HashCache,
-    *,
-    before_placing: Hold | None,
-) -> Placed:
-    uid, gid = data.owner.uid, data.owner.gid
+) -> Staging:
+    """The inputs, ready to be moved into place. The workspace has not been touched."""
     present = survey(workspace, inputs, primed, cache)
     steps = plan(inputs, primed, present, surfaced=surfaced)
-    staging = stage(data.staging, steps, uid=uid, gid=gid)
-    if before_placing is not None and staging.ready:
-        before_placing.tearing(Dirty.PRIMING)
-    return place(workspace, staging, primed, uid=uid, gid=gid)
+    return stage(data.staging, steps, uid=data.owner.uid, gid=data.owner.gid)
 
 
 def _collect(

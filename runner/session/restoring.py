@@ -8,10 +8,11 @@ import logging
 from runner.checkpoint.chain import Restored
 from runner.checkpoint.restore import Restore
 from runner.checkpoint.sidecar import Sidecar
-from runner.errors import Internal
+from runner.errors import InsufficientStorage, Internal
 from runner.finish import finish
 from runner.session.hold import Hold
 from runner.workspace.dataroot import DataRoot
+from runner.workspace.full import is_full
 
 log = logging.getLogger(__name__)
 
@@ -58,6 +59,8 @@ class Restoring:
             self._data.commit_workspace(self._staged)
             self._hold.replaced(primed=sidecar.primed, surfaced=sidecar.surfaced)
         except OSError as error:
+            if is_full(error):
+                raise InsufficientStorage("there is no room to put it in place") from error
             raise Internal("the restored files could not be put in place") from error
         try:
             # What stood there before.

@@ -71,11 +71,14 @@ class _Collection:
         self._read_left = caps.read_bytes
 
     def run(self, workspace: Tree) -> None:
-        # A directory is empty when the walk yields nothing below it.
+        # A directory is empty when the walk yields nothing below it, and not itself once more.
         maybe_empty: Entry | None = None
         try:
             for entry in workspace.walk(max_depth=self._caps.depth, max_entries=self._caps.entries):
-                if maybe_empty is not None and entry.parts[:-1] != maybe_empty.parts:
+                if maybe_empty is not None and maybe_empty.parts not in (
+                    entry.parts,
+                    entry.parts[:-1],
+                ):
                     self._empty(maybe_empty)
                 maybe_empty = self._visit(entry)
         except TooManyEntriesError:

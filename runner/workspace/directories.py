@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import errno
 import os
 
@@ -15,11 +16,17 @@ def make(dir_fd: int, name: bytes, uid: int, gid: int, mode: int) -> int:
     """Makes a directory whose name is free; its descriptor."""
     # 0700 and root's until it is whole: nobody gets in before it has its owner.
     os.mkdir(name, 0o700, dir_fd=dir_fd)
-    fd = os.open(name, descent.DIRECTORY, dir_fd=dir_fd)
     try:
-        give(fd, uid, gid, mode)
+        fd = os.open(name, descent.DIRECTORY, dir_fd=dir_fd)
+        try:
+            give(fd, uid, gid, mode)
+        except BaseException:
+            os.close(fd)
+            raise
     except BaseException:
-        os.close(fd)
+        # One that is nobody's would be in the way. Whatever else stands there by now is not empty.
+        with contextlib.suppress(OSError):
+            os.rmdir(name, dir_fd=dir_fd)
         raise
     return fd
 

@@ -76,8 +76,8 @@ def _move_with_parents(
         return False
     root = (staged[0] + b".parents",)
     above = (*root, *path.parent[depth:])
-    staging.make_dir(root, uid=0, gid=0, mode=0o700).close()
     try:
+        staging.make_dir(root, uid=0, gid=0, mode=0o700).close()
         staging.ensure_dirs(above, uid=uid, gid=gid).close()
         staging.move_new(staged, staging, (*above, path.name))
         try:

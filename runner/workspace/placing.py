@@ -44,15 +44,25 @@ _RESERVE = b"reserve"
 
 @dataclass(frozen=True, slots=True)
 class Staging:
-    """Files that are ready to be moved into place: step → where it is below the staging tree."""
+    """Files that are ready to be moved into place: step → where it is below the staging tree.
+
+    A context manager: what was not placed is removed at the end. Files of `Staged` sources belong
+    to their fetcher.
+    """
 
     tree: Tree
     root: Parts
     ready: tuple[tuple[Step, Parts], ...]
     kept: tuple[Step, ...]
 
-    def discard(self) -> None:
-        """Removes what was not placed. Files of `Staged` sources belong to their fetcher."""
+    def release(self) -> None:
+        """Gives back the room that was reserved for `place`, right before it."""
+        self.tree.remove((*self.root, _RESERVE))
+
+    def __enter__(self) -> Staging:
+        return self
+
+    def __exit__(self, *_: object) -> None:
         self.tree.remove(self.root)
 
 
@@ -202,18 +212,17 @@ def place(
     uid: int,
     gid: int,
 ) -> Placed:
-    """Moves everything into place. The caller has marked the session dirty and clears it after.
+    """Moves everything into place. The caller has called `release`, then marked the session dirty,
+    and clears that after.
 
     Whatever stands at a destination, or as a link or file where a parent directory should be, is
     removed, never followed.
     """
     with full_disk_is_told(_NO_FIT):
-        staging.tree.remove((*staging.root, _RESERVE))
         for step, staged in staging.ready:
             path = step.input.path
             with workspace.ensure_dirs(path.parent, uid=uid, gid=gid) as parent:
                 staging.tree.move(staged, parent, (path.name,))
-    staging.discard()
     done = [step for step, _ in staging.ready]
     return Placed(
         primed=supersede(primed, [*staging.kept, *done]),

@@ -40,8 +40,9 @@ class Primer:
     def __call__(self, *inputs: Input):
         workspace = self.room.workspace
         steps = plan(inputs, self.primed, survey(workspace, inputs, self.primed, self.cache))
-        staged = stage(self.room.staging, steps, uid=UID, gid=GID)
-        placed = place(workspace, staged, self.primed, uid=UID, gid=GID)
+        with stage(self.room.staging, steps, uid=UID, gid=GID) as staged:
+            staged.release()
+            placed = place(workspace, staged, self.primed, uid=UID, gid=GID)
         self.primed = dict(placed.primed)
         assert os.listdir(self.room.root / "staging") == []
         return placed
@@ -276,7 +277,9 @@ def test_room_for_the_parent_directories_is_taken_before_anything_is_placed(
                 except InsufficientStorage:
                     assert not fits and os.listdir(tmp_path / "workspace") == []
                 else:
-                    assert fits and place(workspace, staged, {}, uid=UID, gid=GID).written
+                    with staged:
+                        staged.release()
+                        assert fits and place(workspace, staged, {}, uid=UID, gid=GID).written
             assert os.listdir(tmp_path / "staging") == []
     finally:
         subprocess.run(["umount", tmp_path], check=True)
