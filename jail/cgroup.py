@@ -117,17 +117,19 @@ class Cgroup:
             cpu_ns=self.cpu_ns(),
         )
 
-    def kill(self) -> bool:
-        """Ends all processes of the group at once; False where the kernel has no cgroup.kill."""
-        path = self._file(self.parents.unified, "cgroup.kill")
+    def kill(self) -> None:
+        """Kills all processes of the group: at once, or, where the kernel has no cgroup.kill (v1
+        alone, as in many containers), one by one, and then `wait_empty` those they made meanwhile.
+        """
         if self.parents.freezer is not None:
             # A v1 freezer keeps even SIGKILL waiting.
             self.set_frozen(False)
-        try:
-            write(path, "1")
-        except OSError:
-            return False
-        return path is not None
+        with contextlib.suppress(OSError):
+            if self.parents.unified is not None:
+                write(self._file(self.parents.unified, "cgroup.kill"), "1")
+                return
+        for directory in self.directories:
+            _kill_in(directory)
 
     def set_frozen(self, frozen: bool) -> bool:
         """Asks the kernel to stop or to continue all processes; False where it cannot."""
@@ -156,9 +158,10 @@ class Cgroup:
         return not any(True for _ in self.pids())
 
     def wait_empty(self) -> bool:
-        """Blocks up to EMPTY_TIMEOUT_S."""
+        """For a group whose jail is over: kills who is left. Blocks up to EMPTY_TIMEOUT_S."""
         deadline = time.monotonic() + EMPTY_TIMEOUT_S
         while not (empty := self.is_empty()) and time.monotonic() < deadline:
+            self.kill()
             time.sleep(POLL_S)
         return empty
 

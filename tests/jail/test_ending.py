@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import os
 import time
+from dataclasses import replace
 
 import pytest
 
@@ -100,6 +101,22 @@ async def test_cancelling_at_any_moment_leaves_nothing(
         with pytest.raises(asyncio.CancelledError):
             await task
     assert processes_of(UID) == []
+
+
+async def test_cancelling_leaves_nothing_where_no_group_can_be_killed_as_one(
+    other_runtime_dir: str, profile: ProfileMaker
+) -> None:
+    """As in a container on a machine with cgroup v1 alone."""
+    host = JailHost.open(
+        nsjail=None, runtime_dir=other_runtime_dir, owner=f"v1-{UID}", uid=UID, gid=UID
+    )
+    parents = host.cgroups.parents
+    host.cgroups.parents = replace(parents, unified=None)
+    try:
+        await test_cancelling_at_any_moment_leaves_nothing(host, profile)
+    finally:
+        host.cgroups.parents = parents
+        await host.aclose()
 
 
 async def test_ending_from_outside_is_a_fact(host: JailHost, profile: ProfileMaker) -> None:
