@@ -35,7 +35,7 @@ VM_SYSTEM := \
 	qemu-system-x86:/usr/bin/qemu-system-x86_64 \
 	busybox-static:/bin/busybox
 
-.PHONY: setup demo test test-browser screenshots vendor run model bench big fuzz docs lint format clean
+.PHONY: setup demo test test-browser screenshots vendor run model crash bench big fuzz docs lint format clean
 .PHONY: image test-image test-vm
 
 ## the virtual environment, the dependencies, and system packages if any are missing
@@ -112,6 +112,11 @@ fuzz: setup
 ## the workspaces that a test run has no time for: a file of 5 GiB, 200,000 files
 big: setup
 	@$(BIN)/python -m tests.big
+
+## the daemon killed, and its disk failing, at every system call that touches its files: 30 minutes
+crash: setup
+	CRASH_POINTS=all $(BIN)/python -m pytest -s \
+		tests/faults/test_crash_matrix.py tests/faults/test_crash_starts.py tests/faults/test_failing_calls.py
 
 ## speed, as ratios to a floor taken in the same run
 bench: setup

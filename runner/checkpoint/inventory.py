@@ -9,7 +9,7 @@ from __future__ import annotations
 import hashlib
 import logging
 import os
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Generator, Iterator
 from dataclasses import dataclass, replace
 
 from runner.checkpoint import deltahead, tarformat, treeindex
@@ -79,7 +79,7 @@ class Inventory:
         self.omitted = 0
         self.newest_ns = 0
 
-    def members(self) -> Iterator[Found]:
+    def members(self) -> Generator[Found, None, None]:
         """Every member with its lstat and its entry; the root has none."""
         status = self._tree.stat()
         root = _directory(ROOT, status)

@@ -56,14 +56,16 @@ class Reading:
 
     def _members(self, stream: _Blocks, inventory: Inventory) -> Generator[bytearray, None, None]:
         delta = self._planned.delta
-        found = inventory.members()
-        if delta is None:
-            yield from _stream(stream, found)
-            return
-        yield from stream.add(tarformat.small_file(deltahead.MEMBER_NAME, delta.head))
-        difference = against(delta.base, found, self._limits, digested=True)
-        yield from _stream(stream, difference.members())
-        self.tree = difference.tree
+        # A walk that stops early is kept by its own failure, which goes from thread to thread: it
+        # has to be told to let go of its directories.
+        with contextlib.closing(inventory.members()) as found:
+            if delta is None:
+                yield from _stream(stream, found)
+                return
+            yield from stream.add(tarformat.small_file(deltahead.MEMBER_NAME, delta.head))
+            difference = against(delta.base, found, self._limits, digested=True)
+            yield from _stream(stream, difference.members())
+            self.tree = difference.tree
 
 
 def _stream(stream: _Blocks, found: Iterable[Found]) -> Generator[bytearray, None, None]:
