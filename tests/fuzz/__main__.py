@@ -11,6 +11,7 @@ import os
 import random
 import resource
 import sys
+import tempfile
 import time
 from collections import Counter
 from pathlib import Path
@@ -23,7 +24,7 @@ _REPORT_EVERY = 5000
 
 
 def guided(directory: Path) -> None:
-    """libFuzzer's loop. It ends the process."""
+    """libFuzzer's loop. It ends the process, and clears nothing up."""
     import atheris
 
     with atheris.instrument_imports(include=["runner.checkpoint", "runner.inputs"]):
@@ -32,9 +33,11 @@ def guided(directory: Path) -> None:
     from tests.fuzz.mutate import MAX_BYTES, mutated, seeds
     from tests.fuzz.targets import Room
 
-    room, others = Room(), seeds()
+    room, others = Room(directory), seeds()
+    corpus = directory / "corpus"
+    corpus.mkdir()
     for each in others:
-        (directory / hashlib.sha256(each).hexdigest()[:16]).write_bytes(each)
+        (corpus / hashlib.sha256(each).hexdigest()[:16]).write_bytes(each)
 
     def run(data: bytes) -> None:
         room.run(data)
@@ -53,7 +56,7 @@ def guided(directory: Path) -> None:
         f"-seed={SEED & 0xFFFFFFFF}",
     ]
     options += ["-rss_limit_mb=1024", "-timeout=30", "-print_final_stats=1", "-len_control=0"]
-    atheris.Setup([sys.argv[0], str(directory), *options], run, custom_mutator=mutate)
+    atheris.Setup([sys.argv[0], str(corpus), *options], run, custom_mutator=mutate)
     atheris.Fuzz()
 
 
@@ -107,7 +110,9 @@ if __name__ == "__main__":
         sys.exit(replay(sys.argv[1:]))
     if importlib.util.find_spec("atheris") is None:
         sys.exit(blind())
-    import tempfile
-
-    with tempfile.TemporaryDirectory(prefix="sandbox-runner-fuzz-") as corpus:
-        guided(Path(corpus))
+    with tempfile.TemporaryDirectory(prefix="sandbox-runner-fuzz-", dir="/dev/shm") as below:
+        child = os.fork()
+        if not child:
+            guided(Path(below))
+        _, status = os.waitpid(child, 0)
+    sys.exit(os.waitstatus_to_exitcode(status))

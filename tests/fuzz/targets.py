@@ -46,8 +46,8 @@ _PUSHED = (b"push",)
 class Room:
     """A staging directory with something beside it that must not change."""
 
-    def __init__(self) -> None:
-        self.top = Path(tempfile.mkdtemp(prefix="sandbox-runner-fuzz-", dir="/dev/shm"))
+    def __init__(self, parent: Path = Path("/dev/shm")) -> None:
+        self.top = Path(tempfile.mkdtemp(prefix="sandbox-runner-fuzz-", dir=parent))
         (self.top / "canary").mkdir()
         (self.top / "canary/file").write_bytes(b"alive")
         self.path = self.top / "staging"
