@@ -53,7 +53,8 @@ demo: setup
 
 ## everything that CI holds
 test: setup
-	$(BIN)/python -m pytest --numprocesses $(TEST_WORKERS) --dist loadfile
+	$(BIN)/python -m pytest -m 'not alone' --numprocesses $(TEST_WORKERS) --dist loadfile
+	$(BIN)/python -m pytest -m alone
 
 ## the console page in Chromium; ONLY='-k published' for some of it
 test-browser: setup $(BROWSER)

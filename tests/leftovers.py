@@ -20,7 +20,8 @@ T = TypeVar("T")
 #: A daemon under test runs its jails as this user; another run of the tests has another one.
 TEST_UID = 400_000 + os.getpid() % 50_000
 CGROUPS = Path("/sys/fs/cgroup")
-GRACE_S = 1.0
+#: Reaping and removing take their time on a busy machine; what stays is found all the same.
+GRACE_S = 5.0
 _NOTHING: dict[str, list[str]] = {"processes": [], "cgroups": [], "jobs": [], "staging": []}
 
 

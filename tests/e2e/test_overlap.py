@@ -51,6 +51,7 @@ async def test_a_stateless_run_does_not_wait_for_the_session(runner: Daemon) -> 
         assert reply.json["run"]["stdout"] == "1\n" and not first.done()
 
 
+@pytest.mark.alone
 @pytest.mark.parametrize("path", ["/health", "/health?level=alive", "/metrics", "/runtimes"])
 async def test_looking_at_the_runner_never_waits(runner: Daemon, path: str) -> None:
     async with executing(runner, 0.6) as first:

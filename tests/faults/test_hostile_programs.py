@@ -20,7 +20,7 @@ from tests.conftest import SESSION
 from tests.harness import Daemon, Reply
 from tests.leftovers import assert_nothing_left
 
-pytestmark = pytest.mark.asyncio(loop_scope="module")
+pytestmark = [pytest.mark.asyncio(loop_scope="module"), pytest.mark.alone]
 
 LIMIT_MS = 700
 HEALTH_MAX_S = 0.250

@@ -93,6 +93,7 @@ async def test_a_bad_archive_is_refused_while_it_is_still_coming(
     assert os.listdir(fast_dir / "staging") == []
 
 
+@pytest.mark.alone
 async def test_the_loop_runs_on_while_a_restore_works(fast_dir: Path, staging: Tree) -> None:
     (fast_dir / "large").mkdir()
     (fast_dir / "large/zeros").write_bytes(bytes(200 << 20))

@@ -12,7 +12,6 @@ import contextlib
 import io
 import json
 import subprocess
-import sys
 import tarfile
 import tempfile
 import zlib
@@ -83,7 +82,7 @@ async def by_a_terminal(daemon: Daemon, outside: Path) -> AsyncIterator[None]:
 async def by_a_free_process(daemon: Daemon, outside: Path) -> AsyncIterator[None]:
     workspace = daemon.data_root / "workspace"
     with subprocess.Popen(
-        [sys.executable, "-I", "-c", FLIP, str(outside)],
+        ["/usr/bin/python3", "-I", "-c", FLIP, str(outside)],
         cwd=workspace, user=TEST_UID, group=TEST_UID, extra_groups=[],
     ) as flipper:  # fmt: skip
         try:
