@@ -84,7 +84,7 @@ class Container(Client):
 
     async def __aenter__(self) -> Container:
         port = free_port()
-        await podman("rm", "--force", "--time=1", self.name)
+        await podman("rm", "--force", "--volumes", "--time=1", self.name)
         await must(
             *_engine(), "run", "--detach", "--name", self.name, *_limits(),
             f"--publish=127.0.0.1:{port}:8080", f"--env=RUNNER_TOKEN={self._token}",
@@ -95,7 +95,7 @@ class Container(Client):
 
     async def __aexit__(self, *_: object) -> None:
         await self.close()
-        await podman("rm", "--force", "--time=1", self.name)
+        await podman("rm", "--force", "--volumes", "--time=1", self.name)
 
     async def answers(self, status: int) -> None:
         """Waits until /health answers with this status."""
