@@ -113,6 +113,9 @@ class Settings:
     memory_limit: int = _setting(512 << 20, _size)
     pids_limit: int = _setting(64, _whole(1, 32768))
     output_limit: int = _setting(1 << 20, _size)
+    #: For a client's next bytes, and for all of them, whether it sends or reads.
+    idle_timeout: float = _setting(30.0, _seconds)
+    transfer_timeout: float = _setting(3600.0, _seconds)
     checkpoint_max_bytes: int = _setting(512 << 20, _size)
     body_max_bytes: int = _setting(50 << 20, _size)
     inline_max_bytes: int = _setting(1 << 20, _size)

@@ -5,7 +5,6 @@ Chunks as they come; nothing is kept, nothing is decoded.
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import AsyncIterator, Callable, Coroutine
 from typing import Any, TypeVar
 
@@ -13,6 +12,7 @@ import aiohttp
 from aiohttp import web
 from aiohttp.http_exceptions import HttpProcessingError
 
+from runner.api.patience import Patience
 from runner.errors import CheckpointCorrupt, UnsupportedMediaType
 
 MEDIA_TYPES = (
@@ -24,10 +24,6 @@ MEDIA_TYPES = (
 #: RFC 2046 section 5.1.3: the parts' order matters.
 MULTIPART = "multipart/mixed"
 PARTS_MAX = 256
-#: Seconds in which at least one byte of an archive has to come, and in which all of them have to:
-#: they hold the session.
-IDLE_TIMEOUT = 30.0
-TOTAL_TIMEOUT = 3600.0
 READ_BYTES = 256 << 10
 #: What a part is read in: its reader returns a little more than it is asked for.
 _PART_READ_BYTES = READ_BYTES >> 1
@@ -46,7 +42,7 @@ class Archives:
 
     def __init__(self, request: web.Request) -> None:
         self._request = request
-        self._deadline = asyncio.get_running_loop().time() + TOTAL_TIMEOUT
+        self._patience = Patience.of(request)
 
     async def __aiter__(self) -> AsyncIterator[Archive]:
         content = self._request.content
@@ -74,7 +70,7 @@ class Archives:
     async def _came(self, read: Callable[[], Coroutine[Any, Any, T]]) -> T:
         """What is read. A body that is cut, stalls or is no multipart: corrupt."""
         try:
-            async with asyncio.timeout_at(self._deadline), asyncio.timeout(IDLE_TIMEOUT):
+            async with self._patience.waiting():
                 return await read()
         except TimeoutError:
             raise CheckpointCorrupt("the body stopped coming", reason="stalled") from None

@@ -2,31 +2,38 @@
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import AsyncIterator
 
 from aiohttp import web
 
-from runner.errors import BadRequest
+from runner.api.patience import Patience
+from runner.context import RUNNER
+from runner.errors import BadRequest, BodyTooLarge
 
-#: Seconds in which at least one byte has to come.
-IDLE_TIMEOUT = 30.0
 READ_BYTES = 256 << 10
 
 
-async def chunks(request: web.Request, *, total_timeout: float) -> AsyncIterator[bytes]:
-    """The body to its end; a cut, stalled or endless one is a `BadRequest`.
-
-    `total_timeout`: seconds in which all of it has to come, whatever is done with it meanwhile.
-    """
-    deadline = asyncio.get_running_loop().time() + total_timeout
-    while chunk := await _read(request, deadline):
+async def chunks(request: web.Request) -> AsyncIterator[bytes]:
+    """The body to its end; a cut, stalled or endless one is a `BadRequest`."""
+    patience = Patience.of(request)
+    while chunk := await _read(request, patience):
         yield chunk
 
 
-async def _read(request: web.Request, deadline: float) -> bytes:
+async def whole(request: web.Request) -> bytes:
+    """A body that fits memory. Raises `BodyTooLarge` as well."""
+    max_bytes = request.app[RUNNER].settings.body_max_bytes
+    taken = bytearray()
+    async for chunk in chunks(request):
+        taken += chunk
+        if len(taken) > max_bytes:
+            raise BodyTooLarge
+    return bytes(taken)
+
+
+async def _read(request: web.Request, patience: Patience) -> bytes:
     try:
-        async with asyncio.timeout_at(deadline), asyncio.timeout(IDLE_TIMEOUT):
+        async with patience.waiting():
             return await request.content.read(READ_BYTES)
     except TimeoutError:
         raise BadRequest("the body stopped coming", reason="stalled") from None

@@ -2,24 +2,20 @@
 
 from __future__ import annotations
 
-import asyncio
 import contextlib
-from collections.abc import AsyncGenerator, Awaitable
+from collections.abc import AsyncGenerator
 
 from aiohttp import web
 
 from runner.api import headers
 from runner.api.conditional import matches
 from runner.api.middleware import EVENT
+from runner.api.patience import Patience
 from runner.checkpoint.handover import Block
 from runner.context import RUNNER
 from runner.session.saving import Checkpoint
 
 MEDIA_TYPE = "application/x-gtar"
-#: Seconds in which the client has to take a chunk, and in which it has to take all of them: the
-#: session is held until it has.
-IDLE_TIMEOUT = 30.0
-TOTAL_TIMEOUT = 3600.0
 BASE_WANTED = "If-Checkpoint-Base"
 BASES_NAMED_MAX = 16
 #: It is one client's own, changes with every turn, and depends on what that client has.
@@ -57,20 +53,25 @@ async def _stream(
         "X-Checkpoint-Kind": "full" if checkpoint.base is None else "delta",
         "X-Checkpoint-Entries": str(checkpoint.entries),
         "X-Checkpoint-Omitted": str(checkpoint.omitted),
+        headers.EXPANDED_BYTES: str(checkpoint.expanded),
     }
     if checkpoint.base is not None:
         said["X-Checkpoint-Base"] = checkpoint.base
     response = web.StreamResponse(headers=said | CACHING)
     await response.prepare(request)
     sent = 0
-    deadline = asyncio.get_running_loop().time() + TOTAL_TIMEOUT
+    # The session is held until the client has taken all of it.
+    patience = Patience.of(request)
     try:
-        await _taken(response.write(first), deadline)
+        async with patience.writing():
+            await response.write(first)
         sent += len(first)
         async for chunk in chunks:
-            await _taken(response.write(chunk), deadline)
+            async with patience.writing():
+                await response.write(chunk)
             sent += len(chunk)
-        await _taken(response.write_eof(), deadline)
+        async with patience.writing():
+            await response.write_eof()
     except BaseException:
         # Without the last chunk of HTTP's own framing the client knows that this is not all of it.
         if request.transport is not None:
@@ -79,12 +80,3 @@ async def _stream(
     finally:
         request[EVENT]["bytes"] = sent
     return response
-
-
-async def _taken(writing: Awaitable[None], deadline: float) -> None:
-    """Waits until the client has made room. One that does not is as good as gone."""
-    try:
-        async with asyncio.timeout_at(deadline), asyncio.timeout(IDLE_TIMEOUT):
-            await writing
-    except TimeoutError:
-        raise ConnectionError("the client stopped reading") from None

@@ -33,8 +33,6 @@ from runner.workspace.full import full_disk_is_told
 from runner.workspace.paths import SafePath
 from runner.workspace.tree import Tree, write_all
 
-#: Seconds in which all of a body has to come.
-TOTAL_TIMEOUT = 3600.0
 _NO_FIT = "the file does not fit"
 
 
@@ -177,7 +175,7 @@ async def _spool(request: web.Request, staging: Tree, parts: Parts, max_bytes: i
 
     fd = await finish(asyncio.to_thread(staging.create, parts))
     try:
-        async for chunk in bodies.chunks(request, total_timeout=TOTAL_TIMEOUT):
+        async for chunk in bodies.chunks(request):
             size += len(chunk)
             if size > max_bytes:
                 raise BodyTooLarge("the body is over the cap")

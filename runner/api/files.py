@@ -14,6 +14,7 @@ from aiohttp import web
 
 from runner.api import headers
 from runner.api.conditional import matches
+from runner.api.patience import Patience
 from runner.api.ranges import wanted_bytes
 from runner.api.responses import json_response
 from runner.context import RUNNER, Runner
@@ -172,6 +173,7 @@ async def _send(
     response.content_length = stop - start
     await response.prepare(request)
     digest = hashlib.sha256()
+    patience = Patience.of(request)
     offset = start
     while offset < stop:
         chunk = await asyncio.to_thread(_read, opened.fd, min(CHUNK, stop - offset), offset, digest)
@@ -180,9 +182,11 @@ async def _send(
             if request.transport is not None:
                 request.transport.abort()
             break
-        await response.write(chunk)
+        async with patience.writing():
+            await response.write(chunk)
         offset += len(chunk)
-    await response.write_eof()
+    async with patience.writing():
+        await response.write_eof()
     return response, digest.hexdigest() if part is None and offset == stop else None
 
 

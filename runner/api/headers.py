@@ -8,10 +8,10 @@ from typing import TypeVar
 import msgspec
 from aiohttp import web
 
+from runner.api import bodies
 from runner.context import RUNNER
 from runner.errors import (
     BadRequest,
-    BodyTooLarge,
     InvalidSessionId,
     SessionUnbound,
     UnsupportedMediaType,
@@ -24,11 +24,14 @@ INCARNATION = "X-Incarnation-Id"
 EXPECTED_INCARNATION = "X-Expected-Incarnation"
 SIDECAR_KEY = "X-Sidecar-Key"
 IDEMPOTENCY_KEY = "Idempotency-Key"
+#: Of a checkpoint: the tar's bytes, in full, without its sidecar.
+EXPANDED_BYTES = "X-Checkpoint-Expanded-Bytes"
 #: On responses: which execution this is, and that another request had begun it.
 EXECUTION = "X-Execution-Id"
 REPLAYED = "Idempotent-Replayed"
 EVENT_STREAM = "text/event-stream"
 
+_COUNT = re.compile(r"0|[1-9][0-9]{0,15}")
 _SESSION_ID = re.compile(r"[A-Za-z0-9._:-]{1,128}")
 _INCARNATION_ID = re.compile(r"[\x21-\x7e]{1,128}")
 
@@ -118,6 +121,16 @@ def single(request: web.Request, name: str) -> str | None:
     return values[0] if values else None
 
 
+def count(request: web.Request, name: str) -> int | None:
+    """A header that says a number of bytes."""
+    value = single(request, name)
+    if value is None:
+        return None
+    if not _COUNT.fullmatch(value):
+        raise BadRequest("it is a number of bytes", field=name)
+    return int(value)
+
+
 def require_media_type(request: web.Request, *accepted: str) -> None:
     """Raises `UnsupportedMediaType` unless the body says it is one of `accepted`, as it is."""
     if request.content_type not in accepted:
@@ -137,12 +150,7 @@ def refuse_encoding(request: web.Request) -> None:
 async def json_body(request: web.Request, kind: type[T]) -> T:
     """The body as `kind`. Raises for another media type, too many bytes, bad JSON, wrong types."""
     require_media_type(request, "application/json")
-    try:
-        raw = await request.read()
-    except web.HTTPRequestEntityTooLarge:
-        raise BodyTooLarge from None
-    except web.RequestPayloadError:
-        raise BadRequest("the body is cut", reason="truncated") from None
+    raw = await bodies.whole(request)
     try:
         return msgspec.json.decode(raw, type=kind)
     except msgspec.ValidationError as error:

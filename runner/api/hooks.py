@@ -15,6 +15,7 @@ from collections.abc import Awaitable, Callable
 import msgspec
 from aiohttp import web
 
+from runner.api import bodies
 from runner.api.responses import json_response
 from runner.context import RUNNER, Runner
 from runner.errors import BadRequest, NotReady, WorkspaceDirty
@@ -135,7 +136,7 @@ async def _act(
 
 async def _body(request: web.Request) -> HookBody:
     """The body, whatever media type it claims, if any. No body is an empty one."""
-    raw = await request.read()
+    raw = await bodies.whole(request)
     try:
         return msgspec.json.decode(raw or b"{}", type=HookBody)
     except msgspec.ValidationError:

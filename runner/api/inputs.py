@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import re
 
 from aiohttp import web
 
@@ -18,12 +17,9 @@ from runner.inputs.push import Push
 from runner.wire import InputReference, Probed, ProbeRequest, Pushed
 
 EXPANDED_BYTES = "X-CodeAPI-Input-Expanded-Bytes"
-#: Seconds in which all of a push has to come.
-TOTAL_TIMEOUT = 600.0
 #: Each has a thread and its bytes in staging.
 PUSHES_AT_ONCE = 16
 
-_COUNT = re.compile(r"0|[1-9][0-9]{0,15}")
 _UNDER_WAY: web.AppKey[asyncio.Semaphore] = web.AppKey("pushes", asyncio.Semaphore)
 
 
@@ -46,24 +42,15 @@ async def push(request: web.Request) -> web.Response:
     """Takes a tar.gz of `<key>` and `<key>.json` pairs: all of them, or none and an error."""
     runner = request.app[RUNNER]
     headers.require_media_type(request, *MEDIA_TYPES)
-    declared = _declared(request)
+    declared = headers.count(request, EXPANDED_BYTES)
     if (request.content_length or 0) > runner.inputs.max_bytes:
         raise BodyTooLarge("it is more than the cache takes", reason="declared")
     under_way = request.app[_UNDER_WAY]
     if under_way.locked():
         raise Overloaded("many pushes are under way", retry_after=1)
     async with under_way, Push(runner.inputs, runner.data.staging, declared=declared) as pushed:
-        async for chunk in bodies.chunks(request, total_timeout=TOTAL_TIMEOUT):
+        async for chunk in bodies.chunks(request):
             await pushed.feed(chunk)
         stored = await pushed.finish()
     request[EVENT]["stored"] = stored
     return json_response(Pushed(stored=stored))
-
-
-def _declared(request: web.Request) -> int | None:
-    value = headers.single(request, EXPANDED_BYTES)
-    if value is None:
-        return None
-    if not _COUNT.fullmatch(value):
-        raise BadRequest("it is a number of bytes", field=EXPANDED_BYTES)
-    return int(value)

@@ -26,12 +26,19 @@ async def post(request: web.Request) -> web.StreamResponse:
     key = headers.given_sidecar_key(request)
     more = headers.flag(request, MORE)
     headers.require_media_type(request, *MEDIA_TYPES, MULTIPART)
-    cap = runner.checkpointing.limits.compressed_bytes
+    declared = headers.count(request, headers.EXPANDED_BYTES)
+    limits = runner.checkpointing.limits
     is_single = request.content_type != MULTIPART
-    if is_single and request.content_length is not None and request.content_length > cap:
+    if (declared or 0) > limits.expanded_bytes or (
+        is_single and (request.content_length or 0) > limits.compressed_bytes
+    ):
         raise CheckpointTooLarge("the declared size is over the cap", reason="declared")
     async with runner.checkpointing.restore(
-        session_id, expected_incarnation=expected, given_key=key, more=more
+        session_id,
+        expected_incarnation=expected,
+        given_key=key,
+        more=more,
+        declared=declared,
     ) as restoring:
         async for archive in Archives(request):
             restoring.begin_archive()

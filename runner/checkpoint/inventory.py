@@ -42,7 +42,8 @@ class DeltaPlan:
 
 @dataclass(frozen=True, slots=True)
 class Plan:
-    """What a save would stream. `tar_bytes` and `entries` are without the sidecar.
+    """What a save would stream. `tar_bytes` and `entries` are without the sidecar; `expanded` are
+    the bytes of a full archive.
 
     `state` names the workspace's state: names, kinds, modes, sizes, inodes, ctimes, link targets.
     `newest_ns` is the latest of its ctimes. `delta` is None for a full archive.
@@ -53,6 +54,7 @@ class Plan:
     entries: int
     omitted: int
     newest_ns: int
+    expanded: int
     delta: DeltaPlan | None = None
 
     def etag(self, facts: SidecarFacts) -> str:
@@ -221,6 +223,7 @@ def _plan_of(inventory: Inventory, size: _Size) -> Plan:
         entries=size.entries,
         omitted=inventory.omitted,
         newest_ns=inventory.newest_ns,
+        expanded=size.tar_bytes,
     )
 
 

@@ -24,6 +24,7 @@ from runner.errors import (
     RunnerError,
 )
 from runner.workspace.dataroot import Owner
+from runner.workspace.full import is_full
 from runner.workspace.paths import SafePath
 from runner.workspace.priming import Primed
 from runner.workspace.tree import Tree
@@ -91,7 +92,7 @@ def protect_inputs(target: Tree, primed: Mapping[str, Primed]) -> None:
 
 def refusal(error: OSError) -> RunnerError:
     """What a failed system call means to the caller."""
-    if error.errno in (errno.ENOSPC, errno.EDQUOT):
+    if is_full(error):
         return InsufficientStorage("the checkpoint does not fit on this disk")
     return Internal("the checkpoint could not be unpacked", reason="unpack")
 

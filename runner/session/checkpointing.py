@@ -17,7 +17,12 @@ from runner.checkpoint.chain import Expected
 from runner.checkpoint.limits import Limits
 from runner.checkpoint.restore import Restore
 from runner.checkpoint.sidecar import WRONG_KEY, SidecarFacts, derive_key
-from runner.errors import CheckpointUnauthentic, IncarnationMismatch, Internal
+from runner.errors import (
+    CheckpointUnauthentic,
+    IncarnationMismatch,
+    InsufficientStorage,
+    Internal,
+)
 from runner.finish import finish
 from runner.session.hold import Hold, workspace_of
 from runner.session.lifecycle import Operation
@@ -121,12 +126,14 @@ class Checkpointing:
         expected_incarnation: str | None,
         given_key: bytes | None,
         more: bool = False,
+        declared: int | None = None,
     ) -> AsyncIterator[Restoring]:
         """Holds the session while archives are fed to what is yielded.
 
         Whatever ends it before `Restoring.commit` has, the workspace and its metadata are wiped; if
         even that fails the session is dirty. With `more` it may end without: the restore then waits
-        for the next request's archives.
+        for the next request's archives. `declared`: the bytes that will lie beside the workspace,
+        where the client says so; without room for them it does not begin.
         """
         self._session.admit(session_id, expected_incarnation=expected_incarnation)
         sequence = self._sequence
@@ -136,6 +143,7 @@ class Checkpointing:
                 expected_incarnation=expected_incarnation,
                 given_key=given_key,
                 may_start_over=more,
+                declared=declared,
             )
             if not more:
                 async with begun as restoring:
@@ -158,6 +166,7 @@ class Checkpointing:
         expected_incarnation: str | None,
         given_key: bytes | None,
         may_start_over: bool,
+        declared: int | None,
     ) -> AsyncIterator[Restoring]:
         session = self._session
         async with session.hold(
@@ -173,6 +182,8 @@ class Checkpointing:
                 limits=self.limits,
                 may_start_over=may_start_over,
             )
+            if declared is not None:
+                await asyncio.to_thread(self._require_room, declared)
             await session.guests.turn_out(IncarnationMismatch("a checkpoint is being restored"))
             # From here on it has begun: the next byte read may be the archive's first.
             hold.tearing(Dirty.RESTORING)
@@ -195,6 +206,10 @@ class Checkpointing:
                 self._cache.clear()
                 if not self._data.reserve.is_whole:
                     await finish(asyncio.to_thread(self._data.reserve.fill))
+
+    def _require_room(self, declared: int) -> None:
+        if declared > self._data.free_bytes() + self._data.reserve.held_bytes:
+            raise InsufficientStorage("the declared size does not fit", reason="declared")
 
     async def _wipe(self, hold: Hold) -> None:
         try:

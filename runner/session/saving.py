@@ -74,6 +74,11 @@ class Checkpoint:
         """Sockets, fifos and devices that are left out."""
         return self._planned.omitted
 
+    @property
+    def expanded(self) -> int:
+        """Bytes of the whole state's tar, also where only a delta is sent."""
+        return self._planned.expanded
+
     async def stream(self) -> AsyncGenerator[Block, None]:
         """The archive. Use with `contextlib.aclosing`: nothing reads the tree after that.
 

@@ -8,7 +8,8 @@ from contextlib import contextmanager
 
 from runner.errors import InsufficientStorage
 
-_FULL = (errno.ENOSPC, errno.EDQUOT)
+# EFBIG: a limit of the file system, or RLIMIT_FSIZE of whoever started the daemon.
+_FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 
 
 def is_full(error: OSError) -> bool:

@@ -40,6 +40,11 @@ class Reserve:
         """Whether all of it is kept aside."""
         return self._held == FILES
 
+    @property
+    def held_bytes(self) -> int:
+        """Bytes that giving it up makes free."""
+        return self._held * self._each
+
     def fill(self) -> bool:
         """Keeps aside what is missing, as much of it as there is room for; whether that is all."""
         with self._lock:
