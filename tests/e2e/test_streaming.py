@@ -87,7 +87,9 @@ for byte in "a€😀".encode() + b"\\xff!":
         events = await stream.rest()
     texts = [event.data["data"] for event in events if event.name == "stdout"]
     assert "".join(texts) == "a€😀\N{REPLACEMENT CHARACTER}!" == events[-1].data["run"]["stdout"]
-    assert len(texts) > 3 and all("\N{REPLACEMENT CHARACTER}" not in t for t in texts[:3])
+    # In pieces, of which none cut a character: the joined text would have more replacements. How
+    # many pieces there are is up to the machine's load.
+    assert len(texts) > 1
 
 
 async def test_both_stages_of_a_compiled_language_are_told_apart(runner: Daemon) -> None:
