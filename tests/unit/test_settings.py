@@ -128,3 +128,9 @@ def test_nothing_else_reads_the_environments_settings() -> None:
         if re.search(r"os\.(environ|getenv)", path.read_text("utf-8"))
     }
     assert readers == {"runner/__main__.py"}
+
+
+def test_the_readme_names_every_setting() -> None:
+    readme = (Path(__file__).parents[2] / "README.md").read_text("utf-8")
+    missing = [f"RUNNER_{each.name.upper()}" for each in fields(Settings)]
+    assert [name for name in missing if f"`{name}`" not in readme] == []
