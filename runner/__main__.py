@@ -1,9 +1,10 @@
-"""The command: `sandbox-runner serve | doctor`."""
+"""The command: `sandbox-runner serve | doctor | openapi`."""
 
 from __future__ import annotations
 
 import argparse
 import asyncio
+import json
 import logging
 import os
 import sys
@@ -13,6 +14,8 @@ from image.hooks import HooksError
 from image.runtimes import RuntimesError
 from jail.errors import JailError
 from runner import log, server
+from runner.app import ROUTES
+from runner.openapi import document
 from runner.settings import Settings, SettingsError
 from runner.workspace.dataroot import DataRootUnusable
 
@@ -30,7 +33,11 @@ def main(argv: list[str] | None = None) -> int:
     commands.add_parser("serve", help="serve on RUNNER_HOST and RUNNER_PORT")
     doctor_parser = commands.add_parser("doctor", help="say what works on this machine")
     doctor_parser.add_argument("--json", action="store_true", help="for a program")
+    commands.add_parser("openapi", help="print the contract")
     parsed = parser.parse_args(argv)
+    if parsed.command == "openapi":
+        print(json.dumps(document(ROUTES), indent=2))
+        return 0
     try:
         settings = Settings.from_environment(os.environ)
     except SettingsError as error:

@@ -20,11 +20,13 @@ from runner.api import (
     inputs,
     metrics,
     middleware,
+    openapi,
     restore,
     runtimes,
     terminal,
 )
 from runner.context import RUNNER, Runner
+from runner.openapi import document
 from runner.session.lifecycle import TABLE, Operation, State
 
 #: Existing control planes of the Piston family call the same routes below this prefix.
@@ -91,6 +93,7 @@ ROUTES: tuple[Route, ...] = (
     Route("POST", f"{hooks.PREFIX}/resume", hooks.resume),
     Route("POST", f"{hooks.PREFIX}/terminate", hooks.terminate, operation=Operation.TERMINATE),
     Route("GET", "/metrics", metrics.get),
+    Route("GET", "/openapi.json", openapi.get),
 )
 
 
@@ -117,6 +120,7 @@ def make_app(runner: Runner) -> web.Application:
         for prefix in ("", COMPATIBLE_PREFIX):
             # HEAD would hold a session and stream a body for nothing: it is not in the table.
             app.router.add_route(route.method, prefix + route.path, route.handler)
+    app[openapi.DOCUMENT] = document(ROUTES)
     inputs.prepare(app)
     console.prepare(app, runner.settings)
     app.on_response_prepare.append(middleware.name_incarnation)

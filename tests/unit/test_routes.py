@@ -24,6 +24,7 @@ REQUIRED = {
     ("GET", "/session/files/{path:.+}"),
     ("GET", "/runtimes"),
     ("GET", "/metrics"),
+    ("GET", "/openapi.json"),
 }
 
 
