@@ -122,13 +122,15 @@ class Readiness:
             checks.append(failed("probe", "the last one is too long ago", "see the log"))
         record = self._session.record
         enforcement = self._host.enforcement.value
+        quota = self._data.quota
         return Report(
             status="healthy" if all(check.ok for check in checks) else "unhealthy",
             level="ready",
             checks=checks,
             checked_seconds_ago=None if age is None else round(age, 1),
             limits=dict.fromkeys(("memory", "pids", "cpu"), enforcement)
-            | {"wall_clock": Enforcement.ENFORCED.value, "daemon": oom_protection().value},
+            | {"wall_clock": Enforcement.ENFORCED.value, "daemon": oom_protection().value}
+            | ({"workspace": quota.enforcement.value} if quota is not None else {}),
             runtimes=[f"{each.language} {each.version}" for each in self._runtimes],
             session=SessionReport(
                 state=self._session.state.value,

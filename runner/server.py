@@ -46,6 +46,7 @@ async def serve(settings: Settings) -> int | None:
             settings.data_root,
             Owner(settings.session_uid, settings.session_gid),
             reserve_bytes=settings.disk_reserve,
+            max_bytes=settings.workspace_max_bytes,
         )
         try:
             return await _serve(settings, data, stop)

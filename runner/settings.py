@@ -132,6 +132,7 @@ class Settings:
     file_server_timeout: float = _setting(30.0, _seconds)
     file_max_bytes: int = _setting(2 << 30, _size)
     input_cache_bytes: int = _setting(1 << 30, _size)
+    workspace_max_bytes: int | None = _setting(None, _size)
     #: Kept aside for the daemon's own needs when a guest has filled the disk.
     disk_reserve: int = _setting(8 << 20, _size)
     sessions: bool = _setting(True, _flag)

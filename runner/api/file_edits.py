@@ -103,6 +103,8 @@ def _put(
     owner = runner.data.owner
     _refuse_read_only(hold, path)
     with full_disk_is_told(_NO_FIT), workspace_of(runner.data, hold) as workspace:
+        if runner.data.quota is not None:
+            runner.data.quota.require_room(workspace, more=upload.size)
         edited = editing.put(
             workspace,
             path,

@@ -112,6 +112,7 @@ class Executor:
         try:
             if not await asyncio.to_thread(space.present):
                 self._conclude(self._missing(), space, stage="run")
+            await asyncio.to_thread(self._require_room, space)
             if not await execution.transfer(self._intake.prime(plan, space)):
                 return self.cancelled(plan)
             compiled, ran = await self._stages(plan, execution, space)
@@ -167,7 +168,7 @@ class Executor:
             )
         )
         output = capture.complete(facts)
-        full = await asyncio.to_thread(self._storage_full)
+        full = await asyncio.to_thread(self._storage_full, space)
         verdict = classify(
             StageFacts(workspace_present=True, jail=facts, limits=limits, storage_full=full)
         )
@@ -203,10 +204,23 @@ class Executor:
     def _missing() -> Verdict:
         return classify(StageFacts(workspace_present=False, jail=None))
 
-    def _storage_full(self) -> bool:
+    def _require_room(self, space: Space) -> None:
+        if self._data.quota is not None:
+            with space.tree() as tree:
+                self._data.quota.require_room(tree)
+
+    def _storage_full(self, space: Space) -> bool:
         """Whether a program of the session's user could not write one more file now."""
         inodes = self._data.free_inodes()
-        return self._data.free_bytes() < FULL_BYTES or inodes == 0
+        if self._data.free_bytes() < FULL_BYTES or inodes == 0:
+            return True
+        if self._data.quota is None:
+            return False
+        try:
+            with space.tree() as tree:
+                return self._data.quota.is_reached(tree)
+        except FileNotFoundError:
+            return False  # The next stage says that it is gone.
 
 
 def _executed(

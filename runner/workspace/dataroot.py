@@ -22,6 +22,7 @@ from dataclasses import dataclass
 from typing import Self
 
 from runner.workspace.full import full_disk_is_told, is_full
+from runner.workspace.quota import Quota
 from runner.workspace.reserve import Reserve
 from runner.workspace.tree import Tree
 
@@ -54,7 +55,9 @@ class Owner:
 class DataRoot:
     """The directories, held open by descriptor for the daemon's life. All of it blocks."""
 
-    def __init__(self, path: str, top: Tree, owner: Owner, *, reserve_bytes: int) -> None:
+    def __init__(
+        self, path: str, top: Tree, owner: Owner, *, reserve_bytes: int, max_bytes: int | None
+    ) -> None:
         self.path = path
         self.owner = owner
         self._top = top
@@ -63,12 +66,21 @@ class DataRoot:
         self.jobs = top.subtree(JOBS)
         self.reserve = Reserve(self.open_state(), reserve_bytes)
         self.bases = top.subtree(BASES)
+        #: None: a workspace may be as large as the disk.
+        self.quota: Quota | None = None
+        if max_bytes is None:
+            Quota.lift(top, uid=owner.uid)
+        else:
+            self.quota = Quota(top, uid=owner.uid, max_bytes=max_bytes)
 
     @classmethod
-    def open(cls, path: str, owner: Owner, *, reserve_bytes: int = 0) -> Self:
+    def open(
+        cls, path: str, owner: Owner, *, reserve_bytes: int = 0, max_bytes: int | None = None
+    ) -> Self:
         """Makes what is missing and checks what is there; raises `DataRootUnusable`.
 
-        `reserve_bytes` are kept aside from the first `reserve.fill` on.
+        `reserve_bytes` are kept aside from the first `reserve.fill` on. `max_bytes`: of one
+        workspace.
         """
         try:
             os.makedirs(path, exist_ok=True)
@@ -95,7 +107,7 @@ class DataRoot:
                 if directory.stat().st_dev != top.stat().st_dev:
                     top.close()
                     raise DataRootUnusable(f"{parts[0].decode()} lies on another file system")
-        return cls(path, top, owner, reserve_bytes=reserve_bytes)
+        return cls(path, top, owner, reserve_bytes=reserve_bytes, max_bytes=max_bytes)
 
     def close(self) -> None:
         """Gives the descriptors back."""

@@ -30,6 +30,8 @@ _FS_APPEND_FL = 0x20
 
 # openat2 is younger than the split of the syscall tables: 437 on every architecture.
 _NR_OPENAT2 = 437
+# Linux 5.14; likewise.
+_NR_QUOTACTL_FD = 443
 
 _libc = ctypes.CDLL(None, use_errno=True)
 
@@ -89,6 +91,21 @@ def renameat2(old_dir_fd: int, old: bytes, new_dir_fd: int, new: bytes, flags: i
             ctypes.c_int(new_dir_fd),
             ctypes.c_char_p(new),
             ctypes.c_uint(flags),
+        )
+    )
+
+
+def quotactl_fd(
+    fd: int, command: int, identity: int, argument: ctypes.Array[ctypes.c_char]
+) -> None:
+    """quotactl(2) for the file system that `fd` is on; `argument` is read or filled."""
+    _checked(
+        _libc.syscall(
+            ctypes.c_long(_NR_QUOTACTL_FD),
+            ctypes.c_uint(fd),
+            ctypes.c_uint(command),
+            ctypes.c_uint(identity),
+            argument,
         )
     )
 

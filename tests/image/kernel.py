@@ -27,7 +27,7 @@ META_PACKAGE = "linux-image-cloud-amd64"
 MODULES = (
     "virtio_pci", "virtio_blk", "virtio_net", "overlay", "veth", "nf_tables", "nf_conntrack",
     "nft_ct", "nft_nat", "nft_masq", "nft_redir", "nft_chain_nat", "nft_reject_inet",
-    "nft_fib_inet", "nft_connlimit", "nft_limit", "nft_objref",
+    "nft_fib_inet", "nft_connlimit", "nft_limit", "nft_objref", "quota_v2",
 )  # fmt: skip
 ROOT_SIZE, DATA_SIZE = "768M", 512 << 20
 DOWNLOAD_TIMEOUT = 300.0
@@ -135,8 +135,9 @@ async def _root() -> Path:
 
 
 async def data_disk(path: Path, *, size: int = DATA_SIZE) -> Path:
-    """An empty disk for the data root."""
+    """An empty disk for the data root, whose file system counts what each user has."""
     with open(path, "wb") as file:
         file.truncate(size)
-    await must("mkfs.ext4", "-q", "-m", "0", "-E", "lazy_itable_init=1", str(path))
+    options = ("-m", "0", "-O", "quota", "-E", "lazy_itable_init=1")
+    await must("mkfs.ext4", "-q", *options, str(path))
     return path

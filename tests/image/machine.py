@@ -17,7 +17,7 @@ from functools import partial
 from pathlib import Path
 
 from tests.e2e.demo import Story
-from tests.image import able, drive, kernel, vm_life, vm_stress
+from tests.image import able, drive, kernel, vm_life, vm_quota, vm_stress
 from tests.image.podman import build
 from tests.image.qemu import Machine, accelerator
 from tests.image.telling import SHORT, block, claim, prove
@@ -78,6 +78,10 @@ async def everything(story: Story, lab: Lab) -> None:
             return
         await vm_stress.tell(first, lab.place, story)
         await vm_life.paused(first, story)
+    limit = f"RUNNER_WORKSPACE_MAX_BYTES={vm_quota.LIMIT_BYTES >> 20}MiB RUNNER_RUN_TIMEOUT=120s"
+    async with lab.machine("limited", append=limit) as limited:
+        await limited.ready()
+        await vm_quota.tell(limited, story)
     await vm_life.power_cut(lab.machine, lab.place, story)
     await vm_life.cloned(lab.machine, lab.directory, story)
 
