@@ -35,6 +35,13 @@ class StageFacts:
     storage_full: bool = False
 
 
+def overflowed(jail: Facts) -> bool:
+    """Whether it ended by itself, with more on stdout than is kept."""
+    return (
+        jail.ended_by is None and jail.stdout.truncated and exit_code(jail.wait_status) is not None
+    )
+
+
 def exit_code(wait_status: int | None) -> int | None:
     """The exit code of a raw wait status if the command exited by itself."""
     exited = wait_status is not None and os.WIFEXITED(wait_status)

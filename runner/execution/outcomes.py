@@ -6,7 +6,14 @@ import signal
 from dataclasses import dataclass, replace
 
 from jail.facts import Facts
-from runner.execution.evidence import Evidence, StageFacts, death_signal, evidence, exit_code
+from runner.execution.evidence import (
+    Evidence,
+    StageFacts,
+    death_signal,
+    evidence,
+    exit_code,
+    overflowed,
+)
 from runner.execution.rules import MISSING, RULES, UNKNOWN, Fault, Kind, Row, Status
 
 
@@ -56,9 +63,9 @@ def _piston_end(jail: Facts) -> tuple[int | None, str | None]:
         # What a shell says: 127 for a command that is not there, 126 for one that cannot run.
         return (127 if jail.exec_errno == 2 else 126), None
     code = exit_code(jail.wait_status)
-    if code is not None and jail.ended_by is None:
+    if code is not None and jail.ended_by is None and not overflowed(jail):
         return code, None
-    # Where we ended it, or init died with it, there is no wait status: it was SIGKILL.
+    # Where we ended it (or were about to), or init died with it: SIGKILL.
     number = death_signal(jail.wait_status) or signal.SIGKILL
     return 128 + number, signal_name(number)
 

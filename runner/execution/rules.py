@@ -21,6 +21,7 @@ from runner.execution.evidence import (
     exit_code,
     failed,
     oom_killed,
+    overflowed,
     pids_denied,
 )
 
@@ -137,7 +138,9 @@ RULES: tuple[Rule, ...] = (
             "stdout was cut at the output limit",
             "stderr is cut too, but does not end the program: `truncated` and `message` say so",
         ),
-        lambda _, jail: jail.ended_by is Ending.OUTPUT_LIMIT,
+        # A program may write its last and end before it can be killed: which came first is a race,
+        # and the same program has to get the same outcome every time.
+        lambda _, jail: jail.ended_by is Ending.OUTPUT_LIMIT or overflowed(jail),
     ),
     Rule(
         Row(

@@ -165,6 +165,18 @@ def test_a_full_disk_counts_only_against_a_program_that_failed() -> None:
     assert classify(failed).kind is Kind.STORAGE_FULL
 
 
+def test_a_flood_that_ends_before_it_is_killed_is_a_flood_all_the_same() -> None:
+    cut = replace(BLANK, stdout=Captured(b"x" * 100, 101, ""))
+    killed = replace(cut, wait_status=int(signal.SIGKILL), ended_by=Ending.OUTPUT_LIMIT)
+    said = [
+        classify(StageFacts(workspace_present=True, jail=jail, limits=LIMITS))
+        for jail in (cut, killed)
+    ]
+    assert {(each.kind, each.code, each.signal_name, each.status) for each in said} == {
+        (Kind.OUTPUT_LIMIT, 137, "SIGKILL", "OL")
+    }
+
+
 def test_every_kind_has_its_row_and_no_kind_two() -> None:
     rows = [MISSING, *(rule.row for rule in RULES), UNKNOWN]
     assert sorted(row.kind for row in rows) == sorted(Kind)
