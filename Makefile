@@ -1,5 +1,8 @@
 # make demo and make test are all that a fresh Debian 12 machine needs, as root.
 
+# Every start of a daemon would compile all of its modules again, and the tests start hundreds.
+unexport PYTHONDONTWRITEBYTECODE
+
 PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin

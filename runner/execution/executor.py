@@ -42,6 +42,8 @@ log = logging.getLogger(__name__)
 
 #: A full ext4 has a block or so left which no write can get: room for less than this is none.
 FULL_BYTES = 64 << 10
+#: What the daemon frees behind a run, a name or two at a time, is read before or after it.
+FULL_INODES = 16
 
 
 @dataclass(frozen=True, slots=True)
@@ -212,7 +214,8 @@ class Executor:
     def _storage_full(self, space: Space) -> bool:
         """Whether a program of the session's user could not write one more file now."""
         inodes = self._data.free_inodes()
-        if self._data.free_bytes() < FULL_BYTES or inodes == 0:
+        few = inodes is not None and inodes < FULL_INODES
+        if few or self._data.free_bytes() < FULL_BYTES:
             return True
         if self._data.quota is None:
             return False
