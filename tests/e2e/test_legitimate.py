@@ -11,7 +11,7 @@ pytestmark = pytest.mark.asyncio(loop_scope="module")
 
 BASH = {
     "job control": (
-        "set -m; sleep 1 & sleep 1 & jobs | wc -l; wait; sleep 9 & kill %1; wait %1; echo $?",
+        "set -m; sleep 1 & sleep 1 & jobs | wc -l; wait; sleep 9 & kill %%; wait $!; echo $?",
         "2\n143",
     ),
     "a trap at exit": ("trap 'echo bye' EXIT; echo hello", "hello\nbye"),

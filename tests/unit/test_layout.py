@@ -9,6 +9,8 @@ from pathlib import Path
 
 import pytest
 
+from tests.syntax import parsed
+
 ROOT = Path(__file__).resolve().parent.parent.parent
 #: package → what it must not import.
 FORBIDDEN = {"jail": {"runner", "image"}, "image": {"runner"}, "runner": set()}
@@ -17,7 +19,7 @@ FORBIDDEN = {"jail": {"runner", "image"}, "image": {"runner"}, "runner": set()}
 def imported(source: Path) -> set[str]:
     """The top-level packages that a file imports, anywhere in it."""
     found = set()
-    for node in ast.walk(ast.parse(source.read_text("utf-8"))):
+    for node in ast.walk(parsed(source.read_text("utf-8"))):
         if isinstance(node, ast.Import):
             found |= {alias.name.split(".")[0] for alias in node.names}
         elif isinstance(node, ast.ImportFrom) and node.level == 0 and node.module:

@@ -13,6 +13,8 @@ from pathlib import Path
 
 import pytest
 
+from tests.syntax import parsed
+
 RUNNER = Path(__file__).parents[2] / "runner"
 
 ANY = frozenset({"*"})
@@ -71,7 +73,7 @@ HARMLESS = {("shutil", "which"), ("pathlib", "PurePosixPath")}
 
 def violations(source: str) -> Iterator[tuple[int, str]]:
     """Line and name of each path call. Imports under another name are followed."""
-    tree = ast.parse(source)
+    tree = parsed(source)
     names: dict[str, str] = {}
     for node in ast.walk(tree):
         if isinstance(node, ast.Import):

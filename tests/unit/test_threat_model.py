@@ -6,6 +6,8 @@ import ast
 import re
 from pathlib import Path
 
+from tests.syntax import parsed
+
 REPOSITORY = Path(__file__).parents[2]
 PAGE = (REPOSITORY / "THREAT_MODEL.md").read_text("utf-8")
 NAMED = frozenset(re.findall(r"`(tests/[\w/]+\.py)::(\w+)`", PAGE))
@@ -13,7 +15,7 @@ NAMED = frozenset(re.findall(r"`(tests/[\w/]+\.py)::(\w+)`", PAGE))
 
 def functions_of(path: Path) -> set[str]:
     """The test functions of a file."""
-    tree = ast.parse(path.read_text("utf-8"))
+    tree = parsed(path.read_text("utf-8"))
     kinds = (ast.FunctionDef, ast.AsyncFunctionDef)
     found = (node.name for node in ast.walk(tree) if isinstance(node, kinds))
     return {name for name in found if name.startswith("test_")}
