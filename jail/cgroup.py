@@ -176,17 +176,18 @@ class Cgroup:
 
     def remove(self) -> bool:
         """Removes the directories; blocks up to REMOVE_TIMEOUT_S. False if one is still there."""
-        if self._remove(time.monotonic() + REMOVE_TIMEOUT_S):
+        if self.remove_by(time.monotonic() + REMOVE_TIMEOUT_S):
             return True
         self.busy.append(self)
         return False
 
     def remove_if_idle(self) -> None:
         """Removes the directories of one that was busy, if it no longer is. Does not block."""
-        if not self._remove(time.monotonic()):
+        if not self.remove_by(time.monotonic()):
             self.busy.append(self)
 
-    def _remove(self, deadline: float) -> bool:
+    def remove_by(self, deadline: float) -> bool:
+        """Removes the directories; blocks until `deadline`. False if one is still there."""
         removed = [remove_group(directory, deadline) for directory in self.directories]
         return all(removed)
 
@@ -240,11 +241,15 @@ class Cgroups:
                 self.busy.pop(0).remove_if_idle()
 
     def close(self) -> None:
-        """Removes the parent groups; those that still hold something stay for the next sweep."""
-        self._remove_busy()
+        """Removes all groups, the parents last; what still holds something stays for the next sweep.
+
+        Blocks up to REMOVE_TIMEOUT_S: a process is in its group for a while after it was reaped.
+        """
+        deadline = time.monotonic() + REMOVE_TIMEOUT_S
+        while self.busy:
+            self.busy.pop().remove_by(deadline)
         for directory in self.parents.directories:
-            with contextlib.suppress(OSError):
-                os.rmdir(directory)
+            remove_group(directory, deadline)
 
     def _limits_hold(self) -> bool:
         limits = Limits(wall_ms=1, cpu_ms=1, memory_bytes=64 << 20, pids=8, output_bytes=1)

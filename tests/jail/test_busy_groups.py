@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import os
 import subprocess
+import threading
+import time
 from collections.abc import Iterator
 
 import pytest
 
-from jail import cgroup
-from jail.cgroup import Cgroups
+from jail import cgroup, cgroupfs
+from jail.cgroup import Cgroup, Cgroups
 
 
 @pytest.fixture
@@ -21,12 +23,16 @@ def cgroups(tmp_path: object, monkeypatch: pytest.MonkeyPatch) -> Iterator[Cgrou
     assert not any(os.path.exists(path) for path in opened.parents.directories)
 
 
+def _put(pid: int, group: Cgroup) -> None:
+    for descriptor in group.open_procs():
+        os.write(descriptor, str(pid).encode())
+        os.close(descriptor)
+
+
 def test_it_is_removed_by_the_next_one(cgroups: Cgroups) -> None:
     busy = cgroups.create(None)
     with subprocess.Popen(["sleep", "60"]) as sleeper:
-        for descriptor in busy.open_procs():
-            os.write(descriptor, str(sleeper.pid).encode())
-            os.close(descriptor)
+        _put(sleeper.pid, busy)
         assert busy.remove() is False
         still = cgroups.create(None)
         assert still.remove() is True and os.path.exists(busy.directories[0])
@@ -36,11 +42,31 @@ def test_it_is_removed_by_the_next_one(cgroups: Cgroups) -> None:
     assert cgroups.busy == []
 
 
-def test_it_is_removed_at_the_latest_when_the_daemon_stops(cgroups: Cgroups) -> None:
+def test_it_is_removed_at_the_latest_when_the_daemon_stops(
+    cgroups: Cgroups, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    busy = cgroups.create(None)
+    with subprocess.Popen(["sleep", "0.5"]) as sleeper:
+        _put(sleeper.pid, busy)
+        assert busy.remove() is False
+        monkeypatch.setattr(cgroup, "REMOVE_TIMEOUT_S", 10.0)
+        reaping = threading.Thread(target=sleeper.wait)
+        reaping.start()
+        # It waits for whoever is on the way out, as a killed process on a busy machine is.
+        cgroups.close()
+        assert not any(os.path.exists(path) for path in busy.directories)
+        assert not any(os.path.exists(path) for path in cgroups.parents.directories)
+        reaping.join()
+
+
+def test_what_does_not_end_does_not_keep_the_daemon_from_stopping(cgroups: Cgroups) -> None:
     busy = cgroups.create(None)
     with subprocess.Popen(["sleep", "60"]) as sleeper:
-        for descriptor in busy.open_procs():
-            os.write(descriptor, str(sleeper.pid).encode())
-            os.close(descriptor)
+        _put(sleeper.pid, busy)
         assert busy.remove() is False
+        cgroups.close()
+        assert sleeper.poll() is None
+        assert any(os.path.exists(path) for path in busy.directories)
         sleeper.kill()
+    for directory in busy.directories:
+        assert cgroupfs.remove_group(directory, time.monotonic() + 5)
