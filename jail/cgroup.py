@@ -241,7 +241,7 @@ class Cgroups:
                 self.busy.pop(0).remove_if_idle()
 
     def close(self) -> None:
-        """Removes all groups, the parents last; what still holds something stays for the next sweep.
+        """Removes all groups, the parents last; one that is not empty stays for the next sweep.
 
         Blocks up to REMOVE_TIMEOUT_S: a process is in its group for a while after it was reaped.
         """

@@ -47,9 +47,10 @@ class RunnerError(Exception):
     code: ClassVar[str]
     status: ClassVar[int]
     #: Repeating the same request on the same VM can succeed.
-    retryable: ClassVar[bool] = False
-    #: This VM's workspace is not to be trusted; take another VM and restore into it.
-    recycle: ClassVar[bool] = False
+    retryable: bool = False
+    #: This VM's workspace is not to be trusted; take another VM and restore into it. True of any
+    #: failure that leaves the session dirty.
+    recycle: bool = False
 
     def __init__(
         self,

@@ -119,6 +119,6 @@ _BY_CODE: Mapping[str, Advice] = {each.failure.code: each for each in ADVICE}
 def course(body: Mapping[str, Any]) -> Course:
     """What to do about an error body; reads `error`, `retryable` and `recycle`, nothing else."""
     known = _BY_CODE.get(body["error"])
-    if known is not None:
+    if known is not None and body["recycle"] is not True:
         return known.course
     return by_flags(retryable=body["retryable"] is True, recycle=body["recycle"] is True)

@@ -6,6 +6,7 @@ import logging
 from collections.abc import Callable
 from dataclasses import replace
 
+from runner.errors import Internal
 from runner.session import lifecycle
 from runner.session.ledger import Ledger
 from runner.session.lifecycle import End, Operation, State
@@ -14,22 +15,25 @@ from runner.session.record import Dirty, Record
 log = logging.getLogger(__name__)
 
 
-def end(ledger: Ledger, state: State, wipe: Callable[[], None]) -> tuple[State, Exception | None]:
-    """Wipes; the state that this leads to, and what kept it from being done. Blocks.
+def end(ledger: Ledger, state: State, wipe: Callable[[], None]) -> tuple[State, Internal | None]:
+    """Wipes; the state that this leads to, and what is told where it was not done. Blocks.
 
     Nothing holds the session. What is terminated already is left alone.
     """
     row = lifecycle.find(state, Operation.TERMINATE)
     if row is None:
         return state, None
-    failure: Exception | None = None
+    failure: Internal | None = None
     ended = End.DONE
     try:
         _wipe(ledger, wipe)
     except Exception as error:
-        failure = error
+        failure = Internal("not everything could be wiped")
+        failure.__cause__ = error
         ended = End.TORN if End.TORN in row.ends else End.UNDONE
     after = lifecycle.after(row, state, ended)
+    if failure is not None:
+        failure.recycle = after is State.DIRTY
     log.info("session ended", extra={"state": after.value, "end": ended.value})
     return after, failure
 

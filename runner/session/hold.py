@@ -3,18 +3,22 @@
 from __future__ import annotations
 
 import contextlib
+import logging
 from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from types import MappingProxyType
 
-from runner.errors import WorkspaceDirty
+from runner.errors import Internal, RunnerError, WorkspaceDirty
+from runner.session import lifecycle
 from runner.session.ledger import Ledger
-from runner.session.lifecycle import End, Row, State
+from runner.session.lifecycle import End, Operation, Row, State
 from runner.session.record import Dirty, Record
 from runner.workspace.dataroot import DataRoot
 from runner.workspace.full import full_disk_is_told
 from runner.workspace.priming import Primed
 from runner.workspace.tree import Tree
+
+log = logging.getLogger(__name__)
 
 NOTHING: Mapping[str, str | None] = MappingProxyType({})
 _NO_NOTE = "there is no room to note what is done to the workspace"
@@ -90,6 +94,25 @@ class Hold:
     def done(self) -> None:
         """The operation did what was asked."""
         self.end = End.DONE
+
+    @contextlib.contextmanager
+    def telling(self, operation: Operation) -> Iterator[None]:
+        """What fails here and leaves the session dirty says so, whatever else it says."""
+        try:
+            yield
+        except Exception as error:
+            if lifecycle.after(self.row, self.origin, self.end) is not State.DIRTY:
+                raise
+            if isinstance(error, RunnerError):
+                told = error
+            else:
+                log.exception("unforeseen failure")
+                told = Internal()
+            told.recycle = True
+            told.retryable &= lifecycle.find(State.DIRTY, operation) is not None
+            if told is error:
+                raise
+            raise told from error
 
 
 @contextlib.contextmanager

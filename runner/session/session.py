@@ -14,7 +14,6 @@ from dataclasses import replace
 
 from runner.errors import (
     IncarnationMismatch,
-    Internal,
     RunnerError,
     SessionBusy,
     SessionUnbound,
@@ -249,7 +248,7 @@ class Session:
     async def _end(self, wipe: Callable[[], None]) -> None:
         self._state, failure = await asyncio.to_thread(end, self.ledger, self._state, wipe)
         if failure is not None:
-            raise Internal("not everything could be wiped") from failure
+            raise failure
 
     @contextlib.asynccontextmanager
     async def _locked(self, wait: float | None = None) -> AsyncIterator[None]:
@@ -276,7 +275,8 @@ class Session:
         self._state = row.during
         self._holder = asyncio.current_task()
         try:
-            yield hold
+            with hold.telling(operation):
+                yield hold
         finally:
             self._holder = None
             self._state = lifecycle.after(row, origin, hold.end)

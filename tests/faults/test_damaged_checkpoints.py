@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gzip
 import io
+import subprocess
 import tarfile
 from collections.abc import Callable
 from typing import Any
@@ -116,6 +117,30 @@ async def test_with_bytes_added_it_is_refused(runner: Daemon, made: dict[str, by
         assert await assert_refused(runner, archive + extra, extra[:8]) == "checkpoint_unsafe"
         await assert_works_on(runner, extra[:8])
     await assert_refused(runner, b"x" + archive, "before")
+
+
+async def test_where_the_wipe_fails_too_the_refusal_says_that_the_vm_is_dirty(
+    launch: Callable[..., Any],
+) -> None:
+    daemon: Daemon = await launch()
+    await daemon.execute("mkdir held; echo 1 > kept", language="bash", session=SESSION)
+    archive = (await daemon.checkpoint(SESSION)).body
+    held = daemon.data_root / "workspace/held"
+    # What is mounted on cannot be removed.
+    subprocess.run(["mount", "-t", "tmpfs", "-o", "size=64k", "none", held], check=True)
+    try:
+        refused = await daemon.restore(SESSION, archive[:-1])
+        assert (refused.status, refused.json["error"]) == (422, "checkpoint_corrupt")
+        assert (refused.json["retryable"], refused.json["recycle"]) == (False, True)
+        session = (await daemon.get("/health")).json["session"]
+        assert (session["state"], session["dirty"]) == ("dirty", "restoring")
+        reply = await daemon.execute("ls", language="bash", session=SESSION)
+        assert (reply.status, reply.json["reason"]) == (409, "restoring")
+    finally:
+        subprocess.run(["umount", "--lazy", held], check=True)
+    assert (await daemon.restore(SESSION, archive)).status == 200
+    reply = await daemon.execute("cat kept", language="bash", session=SESSION)
+    assert reply.json["run"]["stdout"] == "1\n"
 
 
 async def test_what_is_no_archive_is_refused(runner: Daemon) -> None:

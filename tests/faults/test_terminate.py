@@ -124,6 +124,7 @@ async def test_a_workspace_that_cannot_be_wiped_is_dirty_until_it_can_be(launch:
     try:
         refused = await terminate(daemon)
         assert (refused.status, refused.json["error"]) == (500, "internal")
+        assert (refused.json["retryable"], refused.json["recycle"]) == (True, True)
         for _ in range(2):
             session = (await daemon.get("/health")).json["session"]
             assert (session["state"], session["dirty"]) == ("dirty", "terminated")

@@ -38,6 +38,11 @@ def test_who_must_recycle_restores_and_who_may_repeat_repeats() -> None:
             assert each.course is Course.REPEAT
 
 
+def test_what_has_left_a_dirty_session_is_to_be_restored_whatever_its_code() -> None:
+    for each in ADVICE:
+        assert course(each.failure().body() | {"recycle": True}) is Course.RESTORE
+
+
 @pytest.mark.parametrize(
     ("retryable", "recycle", "wanted"),
     [

@@ -131,12 +131,12 @@ async def test_a_half_change_whose_end_cannot_be_noted_stays_one(
     ready: Session,
     disk: Disk,
 ) -> None:
-    with pytest.raises((InsufficientStorage, OSError)):
+    with pytest.raises((InsufficientStorage, Internal)) as failed:
         async with ready.hold(operation, provision=nothing) as hold:
             hold.tearing(reason)
             disk.fill()
             over(hold)
-    assert ready.state is State.DIRTY
+    assert ready.state is State.DIRTY and failed.value.recycle
     assert not hold.is_replaced
     assert told(disk) == (State.DIRTY, reason)
     disk.free()

@@ -5,11 +5,21 @@ from __future__ import annotations
 import asyncio
 import os
 from collections.abc import Callable
+from copy import copy
 from pathlib import Path
 
 import pytest
 
-from runner.errors import IncarnationMismatch, SessionBusy, SessionUnbound, WorkspaceDirty
+from runner.errors import (
+    CheckpointCorrupt,
+    IncarnationMismatch,
+    Internal,
+    JailFailed,
+    RunnerError,
+    SessionBusy,
+    SessionUnbound,
+    WorkspaceDirty,
+)
 from runner.session.lifecycle import Operation, State
 from runner.session.record import Dirty, Record, Store
 from runner.session.session import Session
@@ -214,7 +224,7 @@ async def test_an_expectation_is_checked_again_under_the_lock(
 async def test_torn_is_noted_on_disk_before_it_can_be_true(
     ready: Session, provision: Provisioning
 ) -> None:
-    with pytest.raises(RuntimeError):
+    with pytest.raises(Internal):
         async with ready.hold(Operation.EXECUTE, provision=provision) as hold:
             hold.tearing(Dirty.PRIMING)
             record = saved(ready)
@@ -227,6 +237,42 @@ async def test_torn_is_noted_on_disk_before_it_can_be_true(
     assert refused.value.reason == Dirty.PRIMING
     with pytest.raises(WorkspaceDirty):
         ready.refuse_dirty()
+
+
+@pytest.mark.parametrize(
+    ("operation", "again"), [(Operation.EXECUTE, False), (Operation.RESTORE, True)]
+)
+@pytest.mark.parametrize("failure", [CheckpointCorrupt(), JailFailed(), OSError(5, "secret")])
+async def test_a_failure_that_leaves_it_dirty_says_so(
+    ready: Session,
+    provision: Provisioning,
+    failure: Exception,
+    operation: Operation,
+    *,
+    again: bool,
+) -> None:
+    with pytest.raises(RunnerError) as told:
+        async with ready.hold(operation, provision=provision) as hold:
+            hold.tearing(Dirty.RESTORING)
+            raise copy(failure)
+    body = told.value.body()
+    known = failure if isinstance(failure, RunnerError) else Internal()
+    assert (body["error"], body["recycle"]) == (known.code, True)
+    # A restore may be sent again to a dirty session, and anything else may not.
+    assert body["retryable"] is (known.retryable and again)
+    assert "secret" not in str(body)
+
+
+@pytest.mark.parametrize("failure", [CheckpointCorrupt(), JailFailed()])
+async def test_a_failure_that_leaves_it_whole_says_what_it_always_says(
+    ready: Session, provision: Provisioning, failure: RunnerError
+) -> None:
+    with pytest.raises(type(failure)) as told:
+        async with ready.hold(Operation.RESTORE, provision=provision) as hold:
+            hold.tearing(Dirty.RESTORING)
+            hold.wiped()
+            raise copy(failure)
+    assert told.value.body() == failure.body()
 
 
 async def test_whole_again_is_ready_again_with_its_metadata(
