@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import gzip
 import io
-import subprocess
 import tarfile
 from collections.abc import Callable
 from typing import Any
@@ -13,6 +12,7 @@ import pytest
 
 from tests.conftest import SESSION
 from tests.harness import Daemon, Reply
+from tests.mounts import tmpfs
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
 
@@ -125,10 +125,8 @@ async def test_where_the_wipe_fails_too_the_refusal_says_that_the_vm_is_dirty(
     daemon: Daemon = await launch()
     await daemon.execute("mkdir held; echo 1 > kept", language="bash", session=SESSION)
     archive = (await daemon.checkpoint(SESSION)).body
-    held = daemon.data_root / "workspace/held"
     # What is mounted on cannot be removed.
-    subprocess.run(["mount", "-t", "tmpfs", "-o", "size=64k", "none", held], check=True)
-    try:
+    with tmpfs(daemon.data_root / "workspace/held"):
         refused = await daemon.restore(SESSION, archive[:-1])
         assert (refused.status, refused.json["error"]) == (422, "checkpoint_corrupt")
         assert (refused.json["retryable"], refused.json["recycle"]) == (False, True)
@@ -136,8 +134,6 @@ async def test_where_the_wipe_fails_too_the_refusal_says_that_the_vm_is_dirty(
         assert (session["state"], session["dirty"]) == ("dirty", "restoring")
         reply = await daemon.execute("ls", language="bash", session=SESSION)
         assert (reply.status, reply.json["reason"]) == (409, "restoring")
-    finally:
-        subprocess.run(["umount", "--lazy", held], check=True)
     assert (await daemon.restore(SESSION, archive)).status == 200
     reply = await daemon.execute("cat kept", language="bash", session=SESSION)
     assert reply.json["run"]["stdout"] == "1\n"

@@ -7,7 +7,6 @@ daemon start the program that makes room.
 from __future__ import annotations
 
 import os
-import subprocess
 from collections.abc import Awaitable, Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -17,6 +16,7 @@ import pytest
 from tests.conftest import SESSION
 from tests.harness import Daemon
 from tests.leftovers import settled
+from tests.mounts import ext4, tmpfs
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
 
@@ -25,26 +25,11 @@ MANY = "i=0; mkdir -p m; while : > m/$i; do i=$((i+1)); done; exit 1"
 RESERVE = {"RUNNER_DISK_RESERVE": "2MiB"}
 
 
-@pytest.fixture(params=["tmpfs", "ext4"])
-def small(request: pytest.FixtureRequest, fast_dir: Path, tmp_path: Path) -> Iterator[str]:
+@pytest.fixture(params=[tmpfs, ext4])
+def small(request: pytest.FixtureRequest, fast_dir: Path) -> Iterator[str]:
     """The name of a data root on a file system of 24 MiB and 1500 inodes."""
-    where = fast_dir / "small"
-    where.mkdir()
-    if request.param == "tmpfs":
-        command = ["mount", "-t", "tmpfs", "-o", "size=24m,nr_inodes=1500", "tmpfs", str(where)]
-    else:
-        image = tmp_path / "image"
-        with image.open("wb") as file:
-            file.truncate(24 << 20)
-        # Without blocks for root alone: those would be another reserve.
-        made = ["mkfs.ext4", "-q", "-m", "0", "-O", "^has_journal", "-N", "1500", str(image)]
-        subprocess.run(made, check=True)
-        command = ["mount", "-o", "loop", str(image), str(where)]
-    subprocess.run(command, check=True)
-    try:
-        yield "small"
-    finally:
-        subprocess.run(["umount", str(where)], check=True)
+    with request.param(fast_dir / "small", size=24 << 20, inodes=1500) as where:
+        yield where.name
 
 
 Launch = Callable[..., Awaitable[Daemon]]

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import os
-import subprocess
 from collections.abc import AsyncIterator, Iterator
 from contextlib import asynccontextmanager
 from pathlib import Path
@@ -14,6 +13,7 @@ import pytest
 from tests.e2e.test_inputs import missing, push, reference
 from tests.fileserver import FileServer
 from tests.harness import Daemon
+from tests.mounts import tmpfs
 from tests.pushing import Item, batch
 
 MIB = 1 << 20
@@ -22,11 +22,8 @@ DISK = 24 * MIB
 
 @pytest.fixture
 def small_disk(tmp_path: Path) -> Iterator[Path]:
-    subprocess.run(["mount", "-t", "tmpfs", "-o", f"size={DISK}", "none", tmp_path], check=True)
-    try:
+    with tmpfs(tmp_path, size=DISK):
         yield tmp_path
-    finally:
-        subprocess.run(["umount", tmp_path], check=True)
 
 
 @asynccontextmanager

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import subprocess
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -12,6 +11,7 @@ import pytest
 from jail.host import find_nsjail
 from tests.conftest import SESSION
 from tests.harness import Daemon
+from tests.mounts import ext4, tmpfs
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
 
@@ -19,25 +19,11 @@ FILL = "head -c 200M /dev/zero > /mnt/data/file"
 MANY = "i=0; while : > /mnt/data/$i; do i=$((i+1)); done; exit 1"
 
 
-@pytest.fixture(params=["tmpfs", "ext4"])
-def small_root(request: pytest.FixtureRequest, fast_dir: Path, tmp_path: Path) -> Iterator[str]:
+@pytest.fixture(params=[tmpfs, ext4])
+def small_root(request: pytest.FixtureRequest, fast_dir: Path) -> Iterator[str]:
     """The name of a data root on a file system of 24 MiB and 3000 inodes."""
-    where = fast_dir / "small"
-    where.mkdir()
-    if request.param == "tmpfs":
-        command = ["mount", "-t", "tmpfs", "-o", "size=24m,nr_inodes=3000", "tmpfs", str(where)]
-    else:
-        image = tmp_path / "image"
-        with image.open("wb") as file:
-            file.truncate(24 << 20)
-        made = ["mkfs.ext4", "-q", "-O", "^has_journal", "-N", "3000", str(image)]
-        subprocess.run(made, check=True)
-        command = ["mount", "-o", "loop", str(image), str(where)]
-    subprocess.run(command, check=True)
-    try:
-        yield "small"
-    finally:
-        subprocess.run(["umount", str(where)], check=True)
+    with request.param(fast_dir / "small", size=24 << 20, inodes=3000) as where:
+        yield where.name
 
 
 async def test_a_full_disk_is_the_programs_limit_and_the_daemon_lives(

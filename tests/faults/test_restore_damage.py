@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import gzip
 import os
-import subprocess
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -19,6 +18,7 @@ from runner.errors import (
     CheckpointWrongSession,
     InsufficientStorage,
 )
+from tests.mounts import ext4
 from tests.unit.checkpoint import forge
 from tests.unit.checkpoint.kit import (
     KEY,
@@ -158,16 +158,8 @@ def test_a_sidecar_that_is_no_sidecar_is_not_authentic(fast_dir: Path, raw: byte
 @pytest.fixture
 def small_disk(tmp_path: Path) -> Iterator[Path]:
     """A real file system of 2 MiB and 64 inodes."""
-    image, mount = tmp_path / "image", tmp_path / "disk"
-    with image.open("wb") as file:
-        file.truncate(2 << 20)
-    subprocess.run(["mkfs.ext4", "-q", "-O", "^has_journal", "-N", "64", str(image)], check=True)
-    mount.mkdir()
-    subprocess.run(["mount", "-o", "loop", str(image), str(mount)], check=True)
-    try:
-        yield mount
-    finally:
-        subprocess.run(["umount", str(mount)], check=True)
+    with ext4(tmp_path / "disk", size=2 << 20, inodes=64) as mounted:
+        yield mounted
 
 
 @pytest.mark.parametrize("count, size", [(1, 8 << 20), (200, 0)])

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import gzip
 import os
-import subprocess
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -13,6 +12,7 @@ import pytest
 
 from tests.conftest import SESSION
 from tests.harness import Daemon
+from tests.mounts import ext4
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
 
@@ -27,18 +27,10 @@ while True: f.write(bytes(4096))
 
 
 @pytest.fixture
-def disk(fast_dir: Path, tmp_path: Path) -> Iterator[Path]:
+def disk(fast_dir: Path) -> Iterator[Path]:
     """An ext4 of 18 MiB, where the data root `small` of `launch` is."""
-    where, image = fast_dir / "small", tmp_path / "image"
-    where.mkdir()
-    with image.open("wb") as file:
-        file.truncate(18 * MIB)
-    subprocess.run(["mkfs.ext4", "-q", "-O", "^has_journal", "-m", "0", str(image)], check=True)
-    subprocess.run(["mount", "-o", "loop", str(image), str(where)], check=True)
-    try:
+    with ext4(fast_dir / "small", size=18 * MIB) as where:
         yield where
-    finally:
-        subprocess.run(["umount", str(where)], check=True)
 
 
 async def state(daemon: Daemon) -> tuple[str, str | None]:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import os
-import subprocess
 from collections.abc import AsyncIterator, Callable
 from pathlib import Path
 from typing import Any
@@ -16,6 +15,7 @@ from tests.boothooks import hooks
 from tests.conftest import SESSION
 from tests.harness import Daemon, Reply
 from tests.leftovers import TEST_UID, processes_of, settled
+from tests.mounts import tmpfs
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
 
@@ -118,10 +118,8 @@ async def test_who_waits_for_the_session_does_not_get_it_any_more(launch: Launch
 async def test_a_workspace_that_cannot_be_wiped_is_dirty_until_it_can_be(launch: Launch) -> None:
     daemon: Daemon = await launch()
     await daemon.execute("import os; os.mkdir('held'); open('kept', 'w')", session=SESSION)
-    held = daemon.data_root / "workspace/held"
     # What is mounted on cannot be removed.
-    subprocess.run(["mount", "-t", "tmpfs", "-o", "size=64k", "none", held], check=True)
-    try:
+    with tmpfs(daemon.data_root / "workspace/held"):
         refused = await terminate(daemon)
         assert (refused.status, refused.json["error"]) == (500, "internal")
         assert (refused.json["retryable"], refused.json["recycle"]) == (True, True)
@@ -132,16 +130,12 @@ async def test_a_workspace_that_cannot_be_wiped_is_dirty_until_it_can_be(launch:
             assert (reply.status, reply.json["reason"]) == (409, "terminated")
             await daemon.kill()
             await daemon.start()
-    finally:
-        subprocess.run(["umount", "--lazy", held], check=True)
     await assert_ended(daemon)
 
 
 async def test_a_full_disk_keeps_no_vm_from_its_end(launch: Launch, fast_dir: Path) -> None:
     root = fast_dir / "small"
-    root.mkdir()
-    subprocess.run(["mount", "-t", "tmpfs", "-o", "size=24m,mode=755", "none", root], check=True)
-    try:
+    with tmpfs(root, size=24 << 20):
         daemon: Daemon = await launch("small")
         fills = "f = open('fill', 'wb', buffering=0)\nwhile True: f.write(bytes(4096))"
         full = await daemon.execute(fills, session=SESSION)
@@ -149,8 +143,6 @@ async def test_a_full_disk_keeps_no_vm_from_its_end(launch: Launch, fast_dir: Pa
         assert await state(daemon) == "ready"
         await assert_ended(daemon)
         await daemon.stop()
-    finally:
-        subprocess.run(["umount", "--lazy", root], check=True)
-        # For the fixture, which looks for what was left in them.
-        (root / "jobs").mkdir()
-        (root / "staging").mkdir()
+    # For the fixture, which looks for what was left in them.
+    (root / "jobs").mkdir()
+    (root / "staging").mkdir()

@@ -8,7 +8,6 @@ from __future__ import annotations
 import asyncio
 import json
 import shutil
-import subprocess
 from collections.abc import AsyncIterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -18,6 +17,7 @@ from tests.boothooks import COUNTS, hooks
 from tests.harness import Daemon, Reply
 from tests.leftovers import TEST_UID, settled
 from tests.model.live_words import RAN, Answer, Run
+from tests.mounts import tmpfs
 from tests.terminals import attached, refused
 
 SESSION = "the-session"
@@ -139,13 +139,8 @@ class Live:
 
     async def terminate_in_vain(self) -> Answer:
         """While something is mounted in the workspace, which nobody can remove."""
-        held = self.daemon.data_root / "workspace" / "held"
-        held.mkdir()
-        subprocess.run(["mount", "-t", "tmpfs", "-o", "size=64k", "none", held], check=True)
-        try:
+        with tmpfs(self.daemon.data_root / "workspace" / "held"):
             return await self.terminate()
-        finally:
-            subprocess.run(["umount", "--lazy", held], check=True)
 
     # What befalls it
 

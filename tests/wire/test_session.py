@@ -22,6 +22,7 @@ from runner.checkpoint.sidecar import SidecarFacts, derive_key
 from runner.settings import sidecar_key
 from runner.workspace.tree import Tree
 from tests.harness import Daemon, Reply
+from tests.mounts import tmpfs
 from tests.pushing import Item, batch
 from tests.wire.conftest import MASTER_KEY
 from tests.wire.replay import BY_ID, Replayer, send
@@ -214,13 +215,9 @@ async def test_a_jail_that_cannot_be_set_up(fast_dir: Path, replay: Replayer) ->
 async def test_saves_that_cannot_be_finished(recorded: Daemon, replay: Replayer) -> None:
     code = "import os; open('big','wb').write(os.urandom(48 << 20)); os.mkdir('mount')"
     await recorded.execute(code, session=RT)
-    mount = recorded.data_root / "workspace" / "mount"
     # A directory that nobody may look into is not silently left out.
-    subprocess.run(["mount", "-t", "tmpfs", "none", str(mount)], check=True)
-    try:
+    with tmpfs(recorded.data_root / "workspace" / "mount"):
         await replay(recorded, "checkpoint.tar_failed_before_bytes")
-    finally:
-        subprocess.run(["umount", str(mount)], check=True)
     await _failed_mid_stream(recorded, replay)
     assert replay.seen == list(BROKEN_SAVES)
 

@@ -8,7 +8,6 @@ from __future__ import annotations
 import asyncio
 import errno
 import os
-import subprocess
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
@@ -20,6 +19,7 @@ from runner.session.hold import Hold
 from runner.session.lifecycle import Operation, State
 from runner.session.record import Dirty, Record, Store
 from runner.session.session import Session
+from tests.mounts import tmpfs
 
 SESSION = "the-session"
 
@@ -49,13 +49,8 @@ class Disk:
 
 @pytest.fixture
 def disk(tmp_path: Path) -> Iterator[Disk]:
-    where = tmp_path / "disk"
-    where.mkdir()
-    subprocess.run(["mount", "-t", "tmpfs", "-o", "size=256k", "none", where], check=True)
-    try:
+    with tmpfs(tmp_path / "disk", size=256 << 10) as where:
         yield Disk(where)
-    finally:
-        subprocess.run(["umount", "--lazy", where], check=True)
 
 
 @pytest.fixture

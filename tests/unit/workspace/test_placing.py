@@ -5,7 +5,6 @@ from __future__ import annotations
 import hashlib
 import os
 import stat
-import subprocess
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -17,6 +16,7 @@ from runner.workspace.paths import SafePath
 from runner.workspace.placing import place, stage, survey
 from runner.workspace.priming import Action, Inline, Input, Staged, Stored, plan
 from runner.workspace.tree import Tree
+from tests.mounts import tmpfs
 
 UID = GID = 200000
 
@@ -243,46 +243,37 @@ def test_an_input_that_is_not_there_leaves_everything_as_it_was(room, fault: str
 
 
 def test_a_full_disk_is_told_and_the_workspace_untouched(tmp_path: Path) -> None:
-    subprocess.run(["mount", "-t", "tmpfs", "-o", "size=1m", "tmpfs", tmp_path], check=True)
-    try:
-        with Tree.open(str(tmp_path)) as top:
-            workspace = top.make_dir((b"workspace",), uid=UID, gid=GID)
-            staging = top.make_dir((b"staging",), uid=0, gid=0, mode=0o700)
-            (tmp_path / "workspace/f").write_bytes(b"before")
-            wanted = [inline("f", b"new"), inline("g", bytes(2 << 20))]
-            with workspace, staging, pytest.raises(InsufficientStorage) as caught:
-                stage(staging, plan(wanted, {}, {}), uid=UID, gid=GID)
-            assert str(tmp_path) not in caught.value.message
-            assert (tmp_path / "workspace/f").read_bytes() == b"before"
-            assert os.listdir(tmp_path / "workspace") == ["f"]
-            assert os.listdir(tmp_path / "staging") == []
-    finally:
-        subprocess.run(["umount", tmp_path], check=True)
+    with tmpfs(tmp_path, size=1 << 20), Tree.open(str(tmp_path)) as top:
+        workspace = top.make_dir((b"workspace",), uid=UID, gid=GID)
+        staging = top.make_dir((b"staging",), uid=0, gid=0, mode=0o700)
+        (tmp_path / "workspace/f").write_bytes(b"before")
+        wanted = [inline("f", b"new"), inline("g", bytes(2 << 20))]
+        with workspace, staging, pytest.raises(InsufficientStorage) as caught:
+            stage(staging, plan(wanted, {}, {}), uid=UID, gid=GID)
+        assert str(tmp_path) not in caught.value.message
+        assert (tmp_path / "workspace/f").read_bytes() == b"before"
+        assert os.listdir(tmp_path / "workspace") == ["f"]
+        assert os.listdir(tmp_path / "staging") == []
 
 
 @pytest.mark.parametrize(("inodes", "fits"), [(8, False), (12, False), (15, False), (17, True)])
 def test_room_for_the_parent_directories_is_taken_before_anything_is_placed(
     tmp_path: Path, inodes: int, fits: bool
 ) -> None:
-    options = f"size=1m,nr_inodes={inodes}"
-    subprocess.run(["mount", "-t", "tmpfs", "-o", options, "tmpfs", tmp_path], check=True)
-    try:
-        with Tree.open(str(tmp_path)) as top:
-            workspace = top.make_dir((b"workspace",), uid=UID, gid=GID)
-            staging = top.make_dir((b"staging",), uid=0, gid=0, mode=0o700)
-            steps = plan([inline("a/b/c/d/e/f/g/h/i/j")], {}, {})
-            with workspace, staging:
-                try:
-                    staged = stage(staging, steps, uid=UID, gid=GID)
-                except InsufficientStorage:
-                    assert not fits and os.listdir(tmp_path / "workspace") == []
-                else:
-                    with staged:
-                        staged.release()
-                        assert fits and place(workspace, staged, {}, uid=UID, gid=GID).written
-            assert os.listdir(tmp_path / "staging") == []
-    finally:
-        subprocess.run(["umount", tmp_path], check=True)
+    with tmpfs(tmp_path, size=1 << 20, inodes=inodes), Tree.open(str(tmp_path)) as top:
+        workspace = top.make_dir((b"workspace",), uid=UID, gid=GID)
+        staging = top.make_dir((b"staging",), uid=0, gid=0, mode=0o700)
+        steps = plan([inline("a/b/c/d/e/f/g/h/i/j")], {}, {})
+        with workspace, staging:
+            try:
+                staged = stage(staging, steps, uid=UID, gid=GID)
+            except InsufficientStorage:
+                assert not fits and os.listdir(tmp_path / "workspace") == []
+            else:
+                with staged:
+                    staged.release()
+                    assert fits and place(workspace, staged, {}, uid=UID, gid=GID).written
+        assert os.listdir(tmp_path / "staging") == []
 
 
 def test_survey_reads_only_what_decides_something(room, prime, monkeypatch) -> None:

@@ -6,13 +6,13 @@ import fcntl
 import os
 import shutil
 import struct
-import subprocess
 from pathlib import Path
 
 import pytest
 
 from runner.workspace import removal
 from runner.workspace.tree import Tree
+from tests.mounts import bound, ext4
 
 UID = GID = 200000
 
@@ -90,36 +90,23 @@ def test_a_mount_point_in_the_tree_is_not_entered(room, place: str) -> None:
     other = room.root / "other"
     other.mkdir()
     (other / "kept").write_bytes(b"kept")
-    (room.data / place).mkdir(parents=True)
-    # A bind mount of the same file system: st_dev would not give it away.
-    subprocess.run(["mount", "--bind", other, room.data / place], check=True)
-    try:
+    with bound(other, room.data / place):
         with pytest.raises(OSError):
             room.workspace.clear()
         assert (other / "kept").read_bytes() == b"kept"
-    finally:
-        subprocess.run(["umount", room.data / place], check=True)
 
 
 def test_a_full_disk_can_be_emptied(tmp_path: Path) -> None:
-    image, mounted = tmp_path / "image", tmp_path / "mounted"
-    mounted.mkdir()
-    with image.open("wb") as file:
-        file.truncate(4 << 20)
-    subprocess.run(["mkfs.ext4", "-q", "-O", "^has_journal", "-N", "4000", image], check=True)
-    subprocess.run(["mount", "-o", "loop", image, mounted], check=True)
-    try:
-        with Tree.open(str(mounted)) as tree:
-            for outer in range(20):
-                (mounted / f"{outer}/m").mkdir(parents=True)
-                for inner in range(100):
-                    (mounted / f"{outer}/m/{inner:0200d}").mkdir()
-            with pytest.raises(OSError, match="space"):
-                (mounted / "fill").write_bytes(bytes(8 << 20))
-            tree.clear()
-            assert os.listdir(mounted) == []
-    finally:
-        subprocess.run(["umount", mounted], check=True)
+    disk = ext4(tmp_path / "mounted", size=4 << 20, inodes=4000)
+    with disk as mounted, Tree.open(str(mounted)) as tree:
+        for outer in range(20):
+            (mounted / f"{outer}/m").mkdir(parents=True)
+            for inner in range(100):
+                (mounted / f"{outer}/m/{inner:0200d}").mkdir()
+        with pytest.raises(OSError, match="space"):
+            (mounted / "fill").write_bytes(bytes(8 << 20))
+        tree.clear()
+        assert os.listdir(mounted) == []
 
 
 def test_no_room_for_a_name_at_the_top_does_not_stop_it(room, monkeypatch) -> None:

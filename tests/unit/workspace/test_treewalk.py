@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import os
-import subprocess
 import tracemalloc
 from pathlib import Path
 
 import pytest
 
 from runner.workspace.treewalk import OPEN_ANCESTORS, Kind, TooManyEntriesError
+from tests.mounts import bound
 
 UID = GID = 200000
 
@@ -169,12 +169,8 @@ def test_the_way_up_is_found_after_the_way_down_was_moved(room) -> None:
 def test_a_mount_point_is_told_and_not_entered(room) -> None:
     (room.root / "other").mkdir()
     (room.root / "other/kept").touch()
-    (room.data / "m").mkdir()
-    subprocess.run(["mount", "--bind", room.root / "other", room.data / "m"], check=True)
-    try:
+    with bound(room.root / "other", room.data / "m"):
         kinds = [(entry.parts, entry.kind) for entry in room.workspace.walk()]
-    finally:
-        subprocess.run(["umount", room.data / "m"], check=True)
     assert kinds == [((b"m",), Kind.DIRECTORY), ((b"m",), Kind.UNLISTED)]
 
 
