@@ -128,10 +128,6 @@ class JailHost:
                 # The namespace has gone with its last process; the next start clears the rest.
                 log.exception("a network could not be removed")
 
-    async def warm(self) -> None:
-        """Makes the spares now, and waits for them: before a snapshot, or before serving."""
-        await self.spares.full()
-
     async def drop_warmed(self) -> int:
         """Replaces the spares, which a snapshot would have made alike in all clones; how many."""
         return await self.spares.drop()

@@ -25,7 +25,7 @@ async def warm_host(other_runtime_dir: str) -> AsyncIterator[JailHost]:
         gid=UID,
         spares=2,
     )
-    await host.warm()
+    await host.spares.full()
     yield host
     await host.aclose()
     assert not any(os.path.exists(path) for path in host.cgroups.parents.directories)
@@ -43,7 +43,7 @@ async def test_a_spare_runs_what_a_fresh_start_would(
     facts = await Jail(warm_host, profile("sh", "-c", "cat; exit 3", stdin=b"in")).run()
     assert facts.wait_status == 3 << 8 and facts.stdout.kept == b"in"
     assert facts.proven_empty and pids[0] not in spare_pids(warm_host)
-    await warm_host.warm()
+    await warm_host.spares.full()
     assert len(spare_pids(warm_host)) == 2
 
 
@@ -90,7 +90,7 @@ async def test_dropped_spares_are_counted_and_made_anew(
 ) -> None:
     old = spare_pids(warm_host)
     assert await warm_host.drop_warmed() == 2
-    await warm_host.warm()
+    await warm_host.spares.full()
     assert len(spare_pids(warm_host)) == 2 and not set(old) & set(spare_pids(warm_host))
     assert (await Jail(warm_host, profile("true")).run()).wait_status == 0
 
