@@ -148,6 +148,7 @@ class Jail:
             return
         if self._on_started is not None:
             supervision.guard(self._on_started)
+        supervision.begin_output()
         # The deadline counts from the exec, on the clock that init read.
         deadline = started.at_ns / 1e9 + self._profile.limits.wall_ms / 1000
         while not await supervision.until(self._is_over, self._next_look(supervision, deadline)):

@@ -64,7 +64,7 @@ class Supervision:
         self.watch = Watch(spawned)
 
     def configure(self, fixed: Fixed) -> bool:
-        """Sets the limits, lets nsjail go on and the bytes flow; False if that cannot be."""
+        """Sets the limits, lets nsjail go on and its input flow; False if that cannot be."""
         spawned, profile = self._spawned, self._profile
         try:
             network = spawned.network
@@ -84,10 +84,17 @@ class Supervision:
             return False
         self._start(_feed_and_close(spawned.config, config))
         self._start(_feed_and_close(spawned.stdin, profile.stdin))
-        self._start(self.stdout.run())
-        self._start(self.stderr.run())
         self._start(self.log.run())
         return True
+
+    def begin_output(self) -> None:
+        """Reads the command's output from here on: when its start has been said, and never before.
+
+        A short command may have written more than it may by then; ended for that earlier, it would
+        be taken for one that never ran. Until then the pipes hold it.
+        """
+        self._start(self.stdout.run())
+        self._start(self.stderr.run())
 
     def report(self, kind: Kind) -> Report | None:
         """What init has said of this, if it has."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 
-from jail.facts import Facts
+from jail.facts import Ending, Facts
 from jail.host import JailHost
 from jail.process import Jail
 from tests.jail.conftest import ProfileMaker
@@ -46,3 +46,24 @@ async def test_the_loop_stays_free_while_jails_start(host: JailHost, profile: Pr
     await looking
     # /health promises an answer in 250 ms whatever the jails do.
     assert worst < 0.2
+
+
+async def test_a_start_is_said_before_any_output_however_short_the_command(
+    host: JailHost, profile: ProfileMaker
+) -> None:
+    async def one() -> tuple[Facts, list[str]]:
+        seen: list[str] = []
+
+        async def sink(stream: str, data: bytes) -> None:
+            seen.append(data.decode())
+
+        echo = profile("echo", "xyz", output_bytes=1)
+        jail = Jail(host, echo, sink=sink, on_started=lambda: seen.append("started"))
+        return await jail.run(), seen
+
+    for _ in range(10):
+        for facts, seen in await asyncio.gather(*(one() for _ in range(20))):
+            # Over its limit before init could say that it runs: still a command that ran.
+            assert facts.started and facts.setup_failure is None, facts
+            assert seen == ["started", "x"]
+            assert facts.ended_by in (None, Ending.OUTPUT_LIMIT) and facts.stdout.truncated
