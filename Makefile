@@ -8,6 +8,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 # More than cores: most tests wait for a jail, a deadline or a stop. A file stays in one process.
 TEST_WORKERS ?= 4
+PYTEST_SPREAD = $(BIN)/python -m pytest --numprocesses $(TEST_WORKERS) --dist loadfile
 # Real jails, deadlines and kills beside each other on few cores: what failed there has to hold when
 # it is run by itself, and the log shows both runs. What fails twice has failed.
 AGAIN = $(BIN)/python -m pytest --last-failed --last-failed-no-failures none
@@ -41,7 +42,7 @@ VM_SYSTEM := \
 	qemu-system-x86:/usr/bin/qemu-system-x86_64 \
 	busybox-static:/bin/busybox
 
-.PHONY: setup demo test test-browser screenshots vendor run model crash bench big fuzz docs lint format clean
+.PHONY: setup demo test test-long test-browser screenshots vendor run model crash bench big fuzz docs lint format clean
 .PHONY: image test-image test-vm
 
 ## the virtual environment, the dependencies, and system packages if any are missing
@@ -57,10 +58,15 @@ $(STAMP): pyproject.toml setup.py $(wildcard jail/native/*.c)
 demo: setup
 	@$(BIN)/python -m tests.e2e.demo
 
-## everything that CI holds
+## the tests: under five minutes on two cores
 test: setup
-	$(BIN)/python -m pytest -m 'not alone' --numprocesses $(TEST_WORKERS) --dist loadfile || $(AGAIN)
+	$(PYTEST_SPREAD) -m 'not alone and not long' || $(AGAIN)
 	$(BIN)/python -m pytest -m alone || $(AGAIN)
+
+## what explores and repeats, in short: the models, crashes at system calls, a soak, some fuzzing
+test-long: setup
+	$(PYTEST_SPREAD) -m long || $(AGAIN)
+	FUZZ_SECONDS=$${FUZZ_SECONDS:-15} $(BIN)/python -m tests.fuzz
 
 ## the console page in Chromium; ONLY='-k published' for some of it
 test-browser: setup $(BROWSER)

@@ -44,6 +44,7 @@ from tests.trap.trap import At, Trap
 
 pytestmark = [
     pytest.mark.asyncio(loop_scope="module"),
+    pytest.mark.long,
     pytest.mark.timeout(3600),
     pytest.mark.skipif(platform.machine() != MACHINE, reason="the trap's tables are x86-64's"),
 ]

@@ -13,6 +13,7 @@ from tests.soak import Measure, Soak, grown
 COUNT = 150
 
 
+@pytest.mark.long
 async def test_nothing_grows(fast_dir: Path) -> None:
     async with Daemon(fast_dir / "data", {"RUNNER_SESSION_UID": str(TEST_UID)}) as daemon:
         soak, measures = Soak(daemon), list[Measure]()

@@ -15,6 +15,8 @@ from tests.model.session_model import session
 from tests.model.session_world import World
 from tests.model.tables import allowing, ending
 
+pytestmark = pytest.mark.long
+
 #: States in a trace, the initial one included. The longest way to harm is not longer.
 SHORT = 12
 

@@ -19,7 +19,10 @@ from tests.model.session_world import World
 from tests.model.table_tla import module
 from tests.model.tables import allowing
 
-pytestmark = pytest.mark.skipif(tlc.missing() is not None, reason=str(tlc.missing()))
+pytestmark = [
+    pytest.mark.long,
+    pytest.mark.skipif(tlc.missing() is not None, reason=str(tlc.missing())),
+]
 
 
 @pytest.mark.parametrize("guarded", [True, False], ids=["guarded", "unguarded"])
