@@ -52,7 +52,7 @@ class Daemon(Client):
         """Starts it; with `ready`, returns when /health says 200."""
         inherited = {k: v for k, v in os.environ.items() if not k.startswith("RUNNER_")}
         own = {"RUNNER_DATA_ROOT": str(self.data_root), "RUNNER_PORT": "0"}
-        # No test speaks TLS, and aiohttp reads all of the machine's authorities twice at each start.
+        # No test speaks TLS; aiohttp would read the machine's authorities twice at each start.
         own["SSL_CERT_FILE"] = os.devnull
         self._address = asyncio.get_running_loop().create_future()
         self._process = await asyncio.create_subprocess_exec(
