@@ -191,7 +191,9 @@ class Jail:
     address6: str | None
     resolv_conf: str
 
-    def probe(self, directory: Path, targets: list[tuple[str, str, int]]) -> dict[str, str]:
+    def probe(
+        self, directory: Path, targets: list[tuple[str, str, int]], *, patience_s: float = 1.0
+    ) -> dict[str, str]:
         """Tries each (protocol, address, port) from inside nsjail, as the session's UID."""
         from jail.seccomp import policy_text
 
@@ -203,7 +205,8 @@ class Jail:
             ["nsenter", f"--net={self.path}", nsjail_binary(), "-Mo", "-q", "-N",
              "--disable_clone_newuser", "--user=200000", "--group=200000", "--disable_rlimits",
              *mounts, f"-R{resolv_conf}:/etc/resolv.conf", "--seccomp_string", policy_text(), "--",
-             f"{base}/bin/python3", "-I", "-c", (HERE / "internet_probe.py").read_text()],
+             f"{base}/bin/python3", "-I", "-c", (HERE / "internet_probe.py").read_text(),
+             str(patience_s)],
             targets,
         )  # fmt: skip
 

@@ -1,7 +1,8 @@
 """Runs in a jail: tries each of [[protocol, address, port], ...] on stdin, prints what came of it.
 
 "ok <answer>", the name of an errno, or "timeout" (UDP that is dropped or answered by nobody), and
-after a slash the seconds it took. `resolve` asks the system's resolver for a name instead.
+after a slash the seconds it took. `resolve` asks the system's resolver for a name instead. An
+argument is the patience in seconds, for those that are to be answered on a busy machine too.
 """
 
 from __future__ import annotations
@@ -13,7 +14,7 @@ import sys
 import time
 from concurrent.futures import ThreadPoolExecutor
 
-PATIENCE_S = 1.0
+PATIENCE_S = float(sys.argv[1]) if len(sys.argv) > 1 else 1.0
 
 
 def attempt(target: list[str | int]) -> tuple[str, str]:

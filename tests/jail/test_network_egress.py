@@ -28,6 +28,8 @@ from tests.jail.internet import (
 )
 
 PROTOCOLS = ("tcp", "udp")
+#: For those that are to be answered.
+PATIENT_S = 10.0
 
 
 @pytest.fixture(scope="module")
@@ -75,7 +77,7 @@ def wait_until(done: Callable[[], bool], patience_s: float = 5.0) -> None:
 def test_a_public_host_is_reached_and_sees_the_address_of_the_host(
     jail: Jail, tmp_path: Path
 ) -> None:
-    answers = jail.probe(tmp_path, targets(PUBLIC, PORT))
+    answers = jail.probe(tmp_path, targets(PUBLIC, PORT), patience_s=PATIENT_S)
     seen = {name: answer.rpartition("/")[0] for name, answer in answers.items()}
     assert seen == {
         token(protocol, address, PORT): "ok 2600:1f18:1::2" if ":" in address else "ok 10.77.0.2"
@@ -217,7 +219,8 @@ def test_a_jail_cannot_fill_the_hosts_table_of_connections(
     before = connections(internet)
     assert greedy.run("python3", "-I", "-c", SCATTER, PUBLIC[0]).returncode == 0
     assert 1000 <= connections(internet) - before <= CONNECTIONS_MAX + 16
-    assert len(reached(jail.probe(tmp_path, targets(PUBLIC, PORT)))) == 4
+    answers = jail.probe(tmp_path, targets(PUBLIC, PORT), patience_s=PATIENT_S)
+    assert len(reached(answers)) == 4
     daemon.ask(f"release {greedy.index}")
 
 
