@@ -88,13 +88,15 @@ def seat(host: JailHost, profile: ProfileMaker) -> Opener:
 
 
 async def test_the_command_leads_a_session_on_a_named_terminal_of_that_size(seat: Opener) -> None:
-    async with seat("sh", "-c", "tty; stty size; ps -o pid=,sid=,tty= -p $$; id -u; sleep 9") as at:
+    # Of /proc/PID/stat (proc(5)): pid, session, and the controlling terminal's device number.
+    look = "read pid _ _ _ _ session tty _ < /proc/$$/stat; echo $pid $session $tty"
+    async with seat("sh", "-c", f"tty; stty size; {look}; id -u; sleep 9") as at:
         screen = await at.until(f"{UID}\r\n")
     name, size, process, _ = screen.splitlines()
     assert name == "/dev/pts/0"
     assert size == "23 91"
     pid, leader, terminal = process.split()
-    assert (pid == leader, terminal) == (True, "pts/0")
+    assert (pid == leader, int(terminal)) == (True, os.makedev(136, 0))
 
 
 async def test_typed_control_c_interrupts_and_the_exit_status_is_the_commands(seat: Opener) -> None:
