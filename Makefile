@@ -32,6 +32,9 @@ SYSTEM := \
 	shellcheck:/usr/bin/shellcheck \
 	ca-certificates:/etc/ssl/certs/ca-certificates.crt
 
+# For TLC, the second checker of the models.
+LONG_SYSTEM := default-jre-headless:/usr/bin/java
+
 # What the proofs of the image use beyond that.
 IMAGE_SYSTEM := \
 	buildah:/usr/bin/buildah \
@@ -65,6 +68,7 @@ test: setup
 
 ## what explores and repeats, in short: the models, crashes at system calls, a soak, some fuzzing
 test-long: setup
+	@sh image/install-system-packages $(LONG_SYSTEM)
 	$(PYTEST_SPREAD) -m long || $(AGAIN)
 	FUZZ_SECONDS=$${FUZZ_SECONDS:-15} $(BIN)/python -m tests.fuzz
 
