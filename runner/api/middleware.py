@@ -128,9 +128,10 @@ async def authority(request: web.Request, handler: Handler) -> web.StreamRespons
         request[TICKET] = runner.terminals.tickets.redeem(request.query["ticket"])
     elif token is not None and path not in request.app[OPEN_PATHS]:
         given = request.headers.getall("Authorization", [])
-        wanted = f"Bearer {token}".encode()
-        if len(given) != 1 or not hmac.compare_digest(
-            given[0].encode("utf-8", "surrogateescape"), wanted
+        # RFC 9110 §11.1: a scheme is the same in any case.
+        scheme, _, word = given[0].partition(" ") if len(given) == 1 else ("", "", "")
+        if scheme.lower() != "bearer" or not hmac.compare_digest(
+            word.encode("utf-8", "surrogateescape"), token.encode()
         ):
             raise Unauthorized
     return await handler(request)

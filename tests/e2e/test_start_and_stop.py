@@ -117,7 +117,9 @@ async def test_a_token_is_needed_for_all_but_health(launch: Callable[..., Any]) 
         reply = await daemon.get("/runtimes", headers={"Authorization": value})
         assert reply.status == 401, value
     good = {"Authorization": "Bearer right"}
-    assert (await daemon.get("/runtimes", headers=good)).status == 200
+    for scheme in ("Bearer", "bearer", "BEARER"):
+        headers = {"Authorization": f"{scheme} right"}
+        assert (await daemon.get("/runtimes", headers=headers)).status == 200
     assert (await daemon.execute("pass", session=SESSION, headers=good)).status == 200
 
 

@@ -106,9 +106,15 @@ class Container(Client):
         python = "/opt/sandbox-runner/bin/python"
         return await must(*_engine(), "exec", self.name, python, "-c", code)
 
-    async def healthcheck(self) -> int:
-        """What the image's HEALTHCHECK says: 0 is well."""
-        return (await podman("healthcheck", "run", self.name)).status
+    async def healthcheck(self) -> tuple[int, str]:
+        """What the image's HEALTHCHECK exits with, 0 if it is well, and prints.
+
+        Of the log: podman's own status is 1 also where the command could not be started.
+        """
+        await podman("healthcheck", "run", self.name)
+        health = await must(*_engine(), "inspect", "--format={{json .State.Health}}", self.name)
+        last = json.loads(health)["Log"][-1]
+        return last["ExitCode"], last["Output"]
 
     async def said(self) -> list[str]:
         """The lines of its log."""
