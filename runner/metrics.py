@@ -53,6 +53,9 @@ class Metrics:
         self._executing = Gauge(
             "runner_executing", "Executions under way.", registry=self._registry
         )
+        self._terminals = Gauge(
+            "runner_terminals", "Terminals with a live shell.", registry=self._registry
+        )
         self._state = Gauge(
             "runner_session_state",
             "1 for the state the session is in.",
@@ -95,8 +98,9 @@ class Metrics:
         """Executions began (+1) or ended (-1)."""
         self._executing.inc(change)
 
-    def render(self, state: State) -> bytes:
+    def render(self, state: State, *, terminals: int) -> bytes:
         """The exposition, in Prometheus text format."""
+        self._terminals.set(terminals)
         for each in State:
             self._state.labels(each.value).set(1 if each is state else 0)
         self._threads.set(threading.active_count())

@@ -11,5 +11,6 @@ from runner.metrics import CONTENT_TYPE
 async def get(request: web.Request) -> web.Response:
     """Never waits for the session."""
     runner = request.app[RUNNER]
-    body = runner.metrics.render(runner.session.state)
+    terminals = 0 if runner.terminals.live is None else 1
+    body = runner.metrics.render(runner.session.state, terminals=terminals)
     return web.Response(body=body, headers={"Content-Type": CONTENT_TYPE})

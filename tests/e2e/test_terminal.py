@@ -32,6 +32,17 @@ async def test_a_login_shell_runs_as_the_session_user_in_the_workspace(runner: D
         assert await shell.closed() == 1000
 
 
+async def test_the_metrics_say_whether_there_is_one(runner: Daemon) -> None:
+    async def told() -> str:
+        return (await runner.get("/metrics")).body.decode()
+
+    async with attached(runner, SESSION) as shell:
+        assert "runner_terminals 1.0" in await told()
+        await shell.type("exit\r")
+        await shell.closed()
+    assert "runner_terminals 0.0" in await told()
+
+
 async def test_the_window_follows_the_client(runner: Daemon) -> None:
     async with attached(runner, SESSION) as shell:
         assert await shell.run("stty size") == "24 80\n"
