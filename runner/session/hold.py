@@ -92,8 +92,9 @@ class Hold:
         self.end = End.WIPED
 
     def done(self) -> None:
-        """The operation did what was asked."""
-        self.end = End.DONE
+        """The operation did what was asked. What was torn meanwhile stays so."""
+        if self.end is not End.TORN:
+            self.end = End.DONE
 
     @contextlib.contextmanager
     def telling(self, operation: Operation) -> Iterator[None]:
