@@ -8,8 +8,9 @@ from __future__ import annotations
 
 import contextlib
 import hashlib
+import itertools
 import os
-import signal
+import secrets
 import time
 from collections.abc import Iterator
 from dataclasses import dataclass, field
@@ -17,7 +18,7 @@ from dataclasses import dataclass, field
 from jail.cgroupfs import (
     POLL_S,
     keyed,
-    members,
+    kill_members,
     number,
     read,
     remove_group,
@@ -129,7 +130,7 @@ class Cgroup:
                 write(self._file(self.parents.unified, "cgroup.kill"), "1")
                 return
         for directory in self.directories:
-            _kill_in(directory)
+            kill_members(directory)
 
     def set_frozen(self, frozen: bool) -> bool:
         """Asks the kernel to stop or to continue all processes; False where it cannot."""
@@ -198,7 +199,10 @@ class Cgroups:
 
     parents: Parents
     enforcement: Enforcement
-    made: int = 0
+    #: Of this process: one that was started again in a container may have the same PID.
+    _word: str = field(default_factory=lambda: secrets.token_hex(4), compare=False)
+    #: Taken by threads, each number once.
+    _numbers: Iterator[int] = field(default_factory=lambda: itertools.count(1), compare=False)
     busy: list[Cgroup] = field(default_factory=list, repr=False, compare=False)
 
     @classmethod
@@ -221,9 +225,9 @@ class Cgroups:
 
     def create(self, limits: Limits | None) -> Cgroup:
         """A new group; its limits may also be set later. Raises OSError."""
-        self.made += 1
         self._remove_busy()
-        group = Cgroup(f"{os.getpid()}.{self.made}", self.parents, busy=self.busy)
+        name = f"{self._word}.{next(self._numbers)}"
+        group = Cgroup(name, self.parents, busy=self.busy)
         try:
             for directory in group.directories:
                 os.mkdir(directory)
@@ -272,26 +276,6 @@ def _end_left_over(parent: str) -> None:
     """Kills what is in the groups below `parent` and removes them, itself included."""
     deadline = time.monotonic() + SWEEP_TIMEOUT_S
     for path, _, _ in os.walk(parent, topdown=False):
-        while time.monotonic() < deadline and not _kill_in(path):
+        while time.monotonic() < deadline and not kill_members(path):
             time.sleep(POLL_S)
         remove_group(path, deadline)
-
-
-def _kill_in(group: str) -> bool:
-    """Kills every process in `group`; whether none was left to kill."""
-    for name, word in (("freezer.state", "THAWED"), ("cgroup.kill", "1")):
-        # Only where the hierarchy has such a file.
-        with contextlib.suppress(OSError):
-            write(os.path.join(group, name), word)
-    left = False
-    for pid in members(group):
-        left = True
-        # The pidfd is opened first and membership checked after, so a reused number is not hit.
-        with contextlib.suppress(OSError):
-            handle = os.pidfd_open(pid)
-            try:
-                if pid in members(group):
-                    signal.pidfd_send_signal(handle, signal.SIGKILL)
-            finally:
-                os.close(handle)
-    return not left

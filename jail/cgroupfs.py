@@ -8,6 +8,7 @@ from __future__ import annotations
 import contextlib
 import errno
 import os
+import signal
 import time
 
 #: A group whose last process has died can be busy for a moment more.
@@ -21,6 +22,26 @@ def members(group: str) -> list[int]:
             return [int(line) for line in file]
     except OSError:
         return []
+
+
+def kill_members(group: str) -> bool:
+    """Kills every process in `group`; whether none was left to kill."""
+    for name, word in (("freezer.state", "THAWED"), ("cgroup.kill", "1")):
+        # Only where the hierarchy has such a file.
+        with contextlib.suppress(OSError):
+            write(os.path.join(group, name), word)
+    left = False
+    for pid in members(group):
+        left = True
+        # The pidfd is opened first and membership checked after, so a reused number is not hit.
+        with contextlib.suppress(OSError):
+            handle = os.pidfd_open(pid)
+            try:
+                if pid in members(group):
+                    signal.pidfd_send_signal(handle, signal.SIGKILL)
+            finally:
+                os.close(handle)
+    return not left
 
 
 def remove_group(directory: str, deadline: float) -> bool:

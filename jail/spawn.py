@@ -91,7 +91,7 @@ async def spawn(
     try:
         return _spawn_in(cgroup, network, launch=launch, nsjail=nsjail, owner=owner)
     except OSError as error:
-        cgroup.remove()
+        await asyncio.to_thread(cgroup.remove)
         raise SpawnFailed("spawn") from error
 
 
@@ -152,7 +152,13 @@ def _spawn_in(
         ]
         # An empty environment: nothing of the daemon's, and nothing for the dynamic linker.
         pid = os.posix_spawn(launch, arguments, {}, file_actions=file_actions)
-        pidfd = Descriptor(os.pidfd_open(pid))
+        try:
+            pidfd = Descriptor(os.pidfd_open(pid))
+        except OSError:
+            # No descriptor left. It is our child and not reaped: the number is still its own.
+            os.kill(pid, signal.SIGKILL)
+            os.waitpid(pid, 0)
+            raise
         ours.pop_all()
     return Spawned(
         pid, pidfd, cgroup, config, stdin, stdout, stderr, log, reports, report_fd, network

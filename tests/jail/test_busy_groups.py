@@ -7,6 +7,7 @@ import subprocess
 import threading
 import time
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
@@ -70,3 +71,17 @@ def test_what_does_not_end_does_not_keep_the_daemon_from_stopping(cgroups: Cgrou
         sleeper.kill()
     for directory in busy.directories:
         assert cgroupfs.remove_group(directory, time.monotonic() + 5)
+
+
+def test_groups_that_are_made_at_once_are_each_their_makers(cgroups: Cgroups) -> None:
+    """Whoever cannot be removed is tried again by every maker, and that lets the others go on."""
+    busy = cgroups.create(None)
+    with subprocess.Popen(["sleep", "60"]) as sleeper:
+        _put(sleeper.pid, busy)
+        assert busy.remove() is False
+        with ThreadPoolExecutor(8) as threads:
+            made = list(threads.map(lambda _: cgroups.create(None), range(400)))
+        assert len({group.name for group in made}) == 400
+        assert all(os.path.isdir(path) for group in made for path in group.directories)
+        assert all(group.remove() for group in made)
+        sleeper.kill()
