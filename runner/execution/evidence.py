@@ -37,9 +37,18 @@ class StageFacts:
 
 def overflowed(jail: Facts) -> bool:
     """Whether it ended by itself, with more on stdout than is kept."""
-    return (
-        jail.ended_by is None and jail.stdout.truncated and exit_code(jail.wait_status) is not None
-    )
+    return _ended_by_itself(jail) and jail.stdout.truncated
+
+
+def overran(stage: StageFacts, jail: Facts) -> bool:
+    """Whether it ended by itself, later than it may: it was quicker than our deadline's look."""
+    if stage.limits is None:
+        return False
+    return _ended_by_itself(jail) and jail.wall_ns >= stage.limits.wall_ms * 1_000_000
+
+
+def _ended_by_itself(jail: Facts) -> bool:
+    return jail.ended_by is None and jail.wait_status is not None
 
 
 def exit_code(wait_status: int | None) -> int | None:

@@ -13,6 +13,7 @@ from runner.execution.evidence import (
     evidence,
     exit_code,
     overflowed,
+    overran,
 )
 from runner.execution.rules import MISSING, RULES, UNKNOWN, Fault, Kind, Row, Status
 
@@ -45,7 +46,7 @@ def classify(stage: StageFacts) -> Verdict:
     if row.fault == "infrastructure":
         # No number is the program's own.
         return _verdict(row, None, None, told)
-    code, signal_name = _piston_end(jail)
+    code, signal_name = _piston_end(stage, jail)
     if row.kind is Kind.EXITED:
         fault: Fault = "none" if code == 0 else "user"
         cut = "stderr was cut at the output limit" if jail.stderr.truncated else None
@@ -57,17 +58,19 @@ def _verdict(row: Row, code: int | None, signal_name: str | None, told: Evidence
     return Verdict(row.kind, row.fault, code, signal_name, row.status, row.message, told)
 
 
-def _piston_end(jail: Facts) -> tuple[int | None, str | None]:
+def _piston_end(stage: StageFacts, jail: Facts) -> tuple[int | None, str | None]:
     """Piston's `code` and `signal`: 128+n and the name for a death by signal n."""
     if jail.exec_errno is not None:
         # What a shell says: 127 for a command that is not there, 126 for one that cannot run.
         return (127 if jail.exec_errno == 2 else 126), None
+    # Where we ended it, or were about to, the number is the same whoever was quicker.
+    ours = jail.ended_by is not None or overflowed(jail) or overran(stage, jail)
     code = exit_code(jail.wait_status)
-    if code is not None and jail.ended_by is None and not overflowed(jail):
+    if code is not None and not ours:
         return code, None
-    # Where we ended it (or were about to), or init died with it: SIGKILL.
-    number = death_signal(jail.wait_status) or signal.SIGKILL
-    return 128 + number, signal_name(number)
+    # Where init died with it, too: SIGKILL.
+    number = None if ours else death_signal(jail.wait_status)
+    return 128 + (number or signal.SIGKILL), signal_name(number or signal.SIGKILL)
 
 
 def signal_name(number: int) -> str:

@@ -22,6 +22,7 @@ from runner.execution.evidence import (
     failed,
     oom_killed,
     overflowed,
+    overran,
     pids_denied,
 )
 
@@ -124,10 +125,10 @@ RULES: tuple[Rule, ...] = (
             Kind.TIMED_OUT,
             "limit",
             "TO",
-            "our monotonic deadline fired",
+            "our monotonic deadline fired, or the command ended by itself behind it",
             "the time limit was reached",
         ),
-        lambda _, jail: jail.ended_by is Ending.DEADLINE,
+        lambda stage, jail: jail.ended_by is Ending.DEADLINE or overran(stage, jail),
     ),
     Rule(
         Row(

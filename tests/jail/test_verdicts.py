@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import errno
 import signal
 from collections.abc import Callable
@@ -135,6 +136,28 @@ async def test_output_over_its_size(judged: Callable[..., Any]) -> None:
     assert (said.kind, said.status) == ("output_limit", "OL")
     said = await judged("head -c 5000 /dev/zero >&2", output_bytes=1000)
     assert (said.kind, said.message) == ("exited", "stderr was cut at the output limit")
+
+
+#: Each passes a limit and ends by itself at once: whether it or our kill is quicker is a race.
+RACES = {
+    "printf xx; exit 3": ({"output_bytes": 1}, "output_limit"),
+    "printf xx; kill -KILL $$": ({"output_bytes": 1}, "output_limit"),
+    "printf xx; kill -SEGV $$": ({"output_bytes": 1}, "output_limit"),
+    "sleep 0.005; exit 6": ({"wall_ms": 1}, "timed_out"),
+    "sleep 0.005; kill -SEGV $$": ({"wall_ms": 1}, "timed_out"),
+}
+
+
+@pytest.mark.parametrize("script", RACES)
+async def test_a_limit_that_was_passed_is_told_whoever_was_quicker(
+    judged: Callable[..., Any], script: str
+) -> None:
+    limits, kind = RACES[script]
+    for _ in range(4):
+        verdicts = await asyncio.gather(*(judged(script, **limits) for _ in range(8)))
+        assert {(said.kind, said.code, said.signal_name) for said in verdicts} == {
+            (kind, 137, "SIGKILL")
+        }
 
 
 async def test_a_missing_interpreter(run: Runner, workspace: Path) -> None:
