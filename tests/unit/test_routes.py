@@ -14,7 +14,7 @@ from runner.app import COMPATIBLE_PREFIX, ROUTES, Access, Route
 from runner.session.lifecycle import State
 from runner.settings import Settings
 
-#: DESIGN §3.
+#: What callers of this family count on, whatever else is served.
 REQUIRED = {
     ("GET", "/health"),
     ("POST", "/execute"),

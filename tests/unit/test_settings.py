@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from jail.profile import Network
 from runner.settings import Settings, SettingsError
 
-#: DESIGN §9: what tests and deployments rely on.
+#: What tests and deployments rely on, as README.md lists it.
 DEFAULTS = {
     "host": "127.0.0.1",
     "port": 8080,
