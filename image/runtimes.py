@@ -142,7 +142,7 @@ def _read(row: Mapping[str, Any]) -> Runtime | None:
 _LIMITS: Mapping[str, Callable[[str], float]] = {
     "run_timeout": quantity.seconds,
     "compile_timeout": quantity.seconds,
-    "memory": quantity.size,
+    "memory": quantity.memory,
 }
 
 

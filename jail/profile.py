@@ -9,6 +9,10 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
 
+#: nsjail and init stand in the group too, and take 3 MiB of it before the command runs: with less
+#: it would be a matter of chance which of them the limit ends.
+MEMORY_MIN = 8 << 20
+
 
 class Network(StrEnum):
     """`NONE` is a network namespace with only loopback up."""

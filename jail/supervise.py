@@ -74,8 +74,9 @@ class Supervision:
                 report_fd=spawned.report_fd,
                 resolv_conf=None if network is None else network.resolv_conf,
             )
-            spawned.cgroup.set_limits(profile.limits)
+            # Before the limits: what they end at once counts as well.
             self.before = spawned.cgroup.counters()
+            spawned.cgroup.set_limits(profile.limits)
         except ValueError:
             self.setup_failure = "bad_profile"
             return False

@@ -14,6 +14,7 @@ from dataclasses import dataclass, field, fields
 from typing import Any
 from urllib.parse import urlsplit
 
+from image.quantity import memory as _memory
 from image.quantity import seconds as _seconds
 from image.quantity import size as _size
 from jail.profile import Network
@@ -110,7 +111,7 @@ class Settings:
     )
     run_timeout: float = _setting(30.0, _seconds)
     compile_timeout: float = _setting(10.0, _seconds)
-    memory_limit: int = _setting(512 << 20, _size)
+    memory_limit: int = _setting(512 << 20, _memory)
     pids_limit: int = _setting(64, _whole(1, 32768))
     output_limit: int = _setting(1 << 20, _size)
     #: For a client's next bytes, and for all of them, whether it sends or reads.

@@ -8,8 +8,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from image.runtimes import Runtime
-from jail.profile import Limits
-from runner.errors import LimitExceeded
+from jail.profile import MEMORY_MIN, Limits
+from runner.errors import BadRequest, LimitExceeded
 from runner.execution.transcript import StageName
 from runner.settings import Settings
 from runner.wire import ExecuteRequest
@@ -61,7 +61,8 @@ def ceilings(runtime: Runtime, settings: Settings, *, cpus: int) -> Ceilings:
 
 
 def chosen(request: ExecuteRequest, stage: StageName, ceiling: Limits) -> Limits:
-    """What the request asks for, and the ceiling where it asks nothing. Raises `LimitExceeded`."""
+    """What the request asks for, and the ceiling where it asks nothing. Raises `LimitExceeded`, and
+    `BadRequest` for less memory than a jail can start with."""
 
     def pick(name: str) -> int:
         field = f"{stage}_{name}"
@@ -69,6 +70,12 @@ def chosen(request: ExecuteRequest, stage: StageName, ceiling: Limits) -> Limits
         most = _value(ceiling, name)
         if asked is not None and asked > most:
             raise LimitExceeded(f"at most {most}", field=field, reason="above_ceiling")
+        if asked is not None and name == "memory_limit" and asked < MEMORY_MIN:
+            raise BadRequest(
+                f"at least {MEMORY_MIN}, which a jail takes to start",
+                field=field,
+                reason="below_floor",
+            )
         return most if asked is None else asked
 
     return Limits(

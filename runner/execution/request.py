@@ -21,6 +21,8 @@ from runner.workspace.paths import SafePath, refuse_conflicts
 FILES_MAX = 256
 #: Linux MAX_ARG_STRLEN: one argument or environment string, its NUL included.
 STRING_BYTES_MAX = 128 * 1024 - 1
+#: Arguments and environment strings: nsjail and the kernel read each of them.
+STRINGS_MAX = 16_384
 #: All arguments and environment strings together; Linux allows a quarter of RLIMIT_STACK (2 MiB at
 #: the usual 8 MiB), of which the runtime's own share and the pointers are kept free.
 STRINGS_BYTES_MAX = 1 << 20
@@ -94,8 +96,7 @@ def plan(
         )
     most = ceilings(runtime, settings, cpus=cpus)
     inline, referenced = _files(request.files)
-    strings = [*request.args, *(f"{k}={v}" for k, v in request.env_vars.items())]
-    _check_strings(request, strings)
+    _check_strings(request)
     return Plan(
         runtime=runtime,
         entry=(inline or referenced)[0].path,
@@ -166,7 +167,11 @@ def _stdin(text: str) -> bytes:
     return text.encode("utf-8", "surrogatepass")
 
 
-def _check_strings(request: ExecuteRequest, strings: Sequence[str]) -> None:
+def _check_strings(request: ExecuteRequest) -> None:
+    many = "args" if len(request.args) > STRINGS_MAX else "env_vars"
+    if len(request.args) + len(request.env_vars) > STRINGS_MAX:
+        raise LimitExceeded(f"at most {STRINGS_MAX} strings", field=many, reason="too_many_strings")
+    strings = [*request.args, *(f"{k}={v}" for k, v in request.env_vars.items())]
     for name in request.env_vars:
         if not name or "=" in name:
             raise BadRequest(

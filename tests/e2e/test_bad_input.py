@@ -114,6 +114,10 @@ CASES = {
         body(run_memory_limit=1 << 40), "limit_exceeded", "run_memory_limit"
     ),
     "a negative time": Bad(body(run_timeout=-1), field="run_timeout"),
+    "a memory that no jail starts with": Bad(
+        body(run_memory_limit=(8 << 20) - 1), field="run_memory_limit"
+    ),
+    "a hundred thousand arguments": Bad(body(args=[""] * 100_000), "limit_exceeded", "args"),
     "a negative memory": Bad(body(run_memory_limit=-1), field="run_memory_limit"),
     "a time of zero": Bad(body(run_timeout=0), field="run_timeout"),
     "a body over the cap": Bad(

@@ -7,6 +7,7 @@ import asyncio
 from jail.facts import Ending, Facts
 from jail.host import JailHost
 from jail.process import Jail
+from jail.profile import MEMORY_MIN
 from tests.jail.conftest import ProfileMaker
 
 
@@ -25,6 +26,15 @@ async def test_two_hundred_starts_at_eight_at_once_all_succeed(
             assert facts.started and facts.proven_empty, facts
             assert facts.wait_status == (number % 100) << 8
             assert facts.stdout.kept == f"{number}\n".encode()
+
+
+async def test_the_least_memory_that_may_be_asked_for_is_enough_to_start(
+    host: JailHost, profile: ProfileMaker
+) -> None:
+    for _ in range(5):
+        least = profile("true", memory_bytes=MEMORY_MIN)
+        for facts in await asyncio.gather(*(Jail(host, least).run() for _ in range(8))):
+            assert facts.wait_status == 0, facts
 
 
 async def test_the_loop_stays_free_while_jails_start(host: JailHost, profile: ProfileMaker) -> None:

@@ -38,7 +38,8 @@ DEFAULTS = {
     "log_format": None,
 }
 GOOD = {
-    "RUNNER_MEMORY_LIMIT": {"64MiB": 64 << 20, "1gib": 1 << 30, "4096": 4096, " 2 KiB ": 2048},
+    "RUNNER_MEMORY_LIMIT": {"64MiB": 64 << 20, "1gib": 1 << 30, " 8 MiB ": 8 << 20},
+    "RUNNER_OUTPUT_LIMIT": {"64MiB": 64 << 20, "4096": 4096, " 2 KiB ": 2048},
     "RUNNER_RUN_TIMEOUT": {"30s": 30.0, "250ms": 0.25, "2m": 120.0, "1.5h": 5400.0},
     "RUNNER_PORT": {"0": 0, "65535": 65535},
     "RUNNER_TRUSTED_PROXY": {"true": True, "false": False},
@@ -48,7 +49,7 @@ GOOD = {
     "RUNNER_LOG_FORMAT": {"json": "json", "text": "text"},
 }
 BAD = {
-    "RUNNER_MEMORY_LIMIT": ["", "0", "-1", "64MB", "64 M", "1.5GiB", "many", "0MiB"],
+    "RUNNER_MEMORY_LIMIT": ["", "0", "-1", "64MB", "64 M", "1.5GiB", "many", "0MiB", "8388607"],
     "RUNNER_RUN_TIMEOUT": ["", "30", "0s", "-1s", "30 seconds", "s"],
     "RUNNER_PORT": ["", "-1", "65536", "http", "8080.0"],
     "RUNNER_SESSION_UID": ["0", "-1", "root", "4294967295"],

@@ -10,8 +10,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from image.runtimes import Runtime, RuntimeLimits, RuntimesError, _read_limits
-from jail.profile import Limits
-from runner.errors import LimitExceeded
+from jail.profile import MEMORY_MIN, Limits
+from runner.errors import BadRequest, LimitExceeded
 from runner.execution.limits import ASKABLE, ceilings, chosen
 from runner.settings import Settings
 from runner.wire import ExecuteRequest, RequestFile
@@ -62,7 +62,8 @@ def test_what_is_asked_is_given_up_to_the_ceiling_and_refused_above(stage: str, 
     ceiling = most.fields()[f"{stage}_{field}"]
     limits = most.of(stage)
     assert limits is not None
-    for asked in (1, ceiling):
+    lowest = MEMORY_MIN if field == "memory_limit" else 1
+    for asked in (lowest, ceiling):
         given_limits = chosen(asking(**{f"{stage}_{field}": asked}), stage, limits)
         assert asked in (
             given_limits.wall_ms,
@@ -72,6 +73,15 @@ def test_what_is_asked_is_given_up_to_the_ceiling_and_refused_above(stage: str, 
     with pytest.raises(LimitExceeded) as refused:
         chosen(asking(**{f"{stage}_{field}": ceiling + 1}), stage, limits)
     assert refused.value.field == f"{stage}_{field}"
+
+
+@pytest.mark.parametrize("stage", ["run", "compile"])
+def test_less_memory_than_a_jail_starts_with_is_refused(stage: str) -> None:
+    limits = ceilings(RUNTIME, SETTINGS, cpus=1).of(stage)
+    assert limits is not None
+    with pytest.raises(BadRequest) as refused:
+        chosen(asking(**{f"{stage}_memory_limit": MEMORY_MIN - 1}), stage, limits)
+    assert (refused.value.field, refused.value.reason) == (f"{stage}_memory_limit", "below_floor")
 
 
 @settings(deadline=None)

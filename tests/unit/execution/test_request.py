@@ -14,7 +14,14 @@ from image.runtimes import Runtime
 from jail.profile import Network
 from runner.errors import BadRequest, LimitExceeded, RunnerError
 from runner.execution.profile import BUILD, WORKSPACE, Identity, Place, compile_profile, run_profile
-from runner.execution.request import STRING_BYTES_MAX, STRINGS_BYTES_MAX, Plan, new_id, plan
+from runner.execution.request import (
+    STRING_BYTES_MAX,
+    STRINGS_BYTES_MAX,
+    STRINGS_MAX,
+    Plan,
+    new_id,
+    plan,
+)
 from runner.settings import Settings
 from runner.wire import ExecuteRequest
 
@@ -93,10 +100,22 @@ def test_strings_are_counted_in_bytes_and_together() -> None:
     assert refused.value.field == "env_vars"
 
 
+@pytest.mark.parametrize("field", ["args", "env_vars"])
+def test_strings_are_counted_one_by_one_too(field: str) -> None:
+    def some(count: int) -> dict[str, object]:
+        names = [f"{number:x}" for number in range(count)]
+        return {field: [""] * count if field == "args" else dict.fromkeys(names, "")}
+
+    planned(**some(STRINGS_MAX))
+    with pytest.raises(LimitExceeded) as refused:
+        planned(**some(STRINGS_MAX + 1))
+    assert (refused.value.field, refused.value.reason) == (field, "too_many_strings")
+
+
 def test_the_limits_are_what_is_asked_up_to_the_ceilings() -> None:
-    made = planned(run_timeout=5_000, run_memory_limit=1 << 20, run_cpu_time=100)
+    made = planned(run_timeout=5_000, run_memory_limit=8 << 20, run_cpu_time=100)
     limits = made.run_limits
-    assert (limits.wall_ms, limits.cpu_ms, limits.memory_bytes) == (5_000, 100, 1 << 20)
+    assert (limits.wall_ms, limits.cpu_ms, limits.memory_bytes) == (5_000, 100, 8 << 20)
     ceilings = planned().run_limits
     assert (ceilings.wall_ms, ceilings.memory_bytes) == (30_000, 512 << 20)
     assert (ceilings.pids, ceilings.output_bytes) == (64, 1 << 20)
