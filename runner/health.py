@@ -144,7 +144,8 @@ class Readiness:
             self._asked.clear()
             try:
                 await self._probe()
-            except OSError:
+            except Exception:
+                # Whatever it is: a daemon that probes no more is unready for ever.
                 log.exception("the readiness probe could not be run")
                 self._publish([failed("probe", "it could not be run", "see the log")])
             if not self._asked.is_set():

@@ -42,8 +42,8 @@ log = logging.getLogger(__name__)
 
 #: A full ext4 has a block or so left which no write can get: room for less than this is none.
 FULL_BYTES = 64 << 10
-#: What the daemon frees behind a run, a name or two at a time, is read before or after it.
-FULL_INODES = 16
+#: More than what the daemon may free between the run and the reading: a few names, its reserve's.
+FULL_INODES = 64
 
 
 @dataclass(frozen=True, slots=True)
@@ -144,6 +144,8 @@ class Executor:
             assert plan.compile_limits is not None
             profile = profiles.compile_profile(plan, place, self._identity)
             compiled = await self._stage("compile", profile, execution, space)
+            if not compiled.facts.proven_empty:
+                raise Internal("what the compiler has started may still run")
             if not compiled.succeeded:
                 return compiled, compiled
             profile = profiles.run_profile(plan, place, self._identity)

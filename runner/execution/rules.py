@@ -211,7 +211,7 @@ RULES: tuple[Rule, ...] = (
             Kind.STORAGE_FULL,
             "limit",
             "RE",
-            "less than 64 KiB or 16 inodes were left after it, on the disk or of "
+            "less than 64 KiB or 64 inodes were left after it, on the disk or of "
             "`RUNNER_WORKSPACE_MAX_BYTES`, and the command did not exit with 0",
             "the storage was full",
             "one that removes what it wrote before it ends leaves nothing to be read: `exited`",
