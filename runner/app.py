@@ -123,5 +123,5 @@ def make_app(runner: Runner) -> web.Application:
     app[openapi.DOCUMENT] = document(ROUTES)
     inputs.prepare(app)
     console.prepare(app, runner.settings)
-    app.on_response_prepare.append(middleware.name_incarnation)
+    app.on_response_prepare.append(middleware.name_response)
     return app

@@ -26,6 +26,8 @@ SIDECAR_KEY = "X-Sidecar-Key"
 IDEMPOTENCY_KEY = "Idempotency-Key"
 #: Of a checkpoint: the tar's bytes, in full, without its sidecar.
 EXPANDED_BYTES = "X-Checkpoint-Expanded-Bytes"
+#: On every response: its request's wide event in the log, by an id of ours.
+REQUEST_ID = "X-Request-Id"
 #: On responses: which execution this is, and that another request had begun it.
 EXECUTION = "X-Execution-Id"
 REPLAYED = "Idempotent-Replayed"

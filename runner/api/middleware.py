@@ -1,4 +1,4 @@
-"""Around every route: one wide event, one error shape, one authority check, one header."""
+"""Around every route: one wide event, one error shape, one authority check, two headers."""
 
 from __future__ import annotations
 
@@ -137,8 +137,15 @@ async def authority(request: web.Request, handler: Handler) -> web.StreamRespons
     return await handler(request)
 
 
-async def name_incarnation(request: web.Request, response: web.StreamResponse) -> None:
-    """Every response names the incarnation once there is one."""
+async def name_response(request: web.Request, response: web.StreamResponse) -> None:
+    """Every response names its request's wide event, and the incarnation once there is one.
+
+    Also one that a handler prepares by itself: a stream, a file, an upgrade.
+    """
+    event = request.get(EVENT)
+    # aiohttp refuses an unknown `Expect` before any middleware: that request has no event.
+    if event is not None:
+        response.headers[headers.REQUEST_ID] = str(event["request_id"])
     incarnation = request.app[RUNNER].session.incarnation
     if incarnation is not None:
         response.headers[headers.INCARNATION] = incarnation
