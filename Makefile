@@ -9,9 +9,9 @@ BIN := $(VENV)/bin
 # More than cores: most tests wait for a jail, a deadline or a stop. A file stays in one process.
 TEST_WORKERS ?= 4
 PYTEST_SPREAD = $(BIN)/python -m pytest --numprocesses $(TEST_WORKERS) --dist loadfile
-# Real jails, deadlines and kills beside each other on few cores: what failed there has to hold when
-# it is run by itself, and the log shows both runs. What fails twice has failed.
-AGAIN = $(BIN)/python -m pytest --last-failed --last-failed-no-failures none
+# Real jails, deadlines and kills beside each other on few cores: a file in which something failed has
+# to hold when it is run by itself, and the log shows both runs. What fails twice has failed.
+AGAIN = $(BIN)/python -m tests.again
 STAMP := $(VENV)/.installed
 BROWSER := $(VENV)/.browser
 
@@ -63,13 +63,13 @@ demo: setup
 
 ## the tests: under five minutes on two cores
 test: setup
-	$(PYTEST_SPREAD) -m 'not alone and not long' || $(AGAIN)
-	$(BIN)/python -m pytest -m alone || $(AGAIN)
+	$(PYTEST_SPREAD) -m 'not alone and not long' || $(AGAIN) -m 'not alone and not long'
+	$(BIN)/python -m pytest -m alone || $(AGAIN) -m alone
 
 ## what explores and repeats, in short: the models, crashes at system calls, a soak, some fuzzing
 test-long: setup
 	@sh image/install-system-packages $(LONG_SYSTEM)
-	$(PYTEST_SPREAD) -m long || $(AGAIN)
+	$(PYTEST_SPREAD) -m long || $(AGAIN) -m long
 	FUZZ_SECONDS=$${FUZZ_SECONDS:-15} $(BIN)/python -m tests.fuzz
 
 ## the console page in Chromium; ONLY='-k published' for some of it
