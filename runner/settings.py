@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import base64
 import binascii
+import ipaddress
 import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, fields
@@ -177,4 +178,8 @@ class Settings:
     @property
     def is_loopback(self) -> bool:
         """Whether only this machine can reach the daemon."""
-        return self.host in ("localhost", "::1") or self.host.startswith("127.")
+        try:
+            return self.host == "localhost" or ipaddress.ip_address(self.host).is_loopback
+        except ValueError:
+            # A name that is looked up: what it begins with says nothing of where it leads.
+            return False

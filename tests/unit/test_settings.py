@@ -92,12 +92,19 @@ def test_a_secret_is_in_no_message_and_no_repr() -> None:
     assert "almost" not in str(refused.value)
 
 
-@pytest.mark.parametrize("host", ["127.0.0.1", "127.1.2.3", "localhost", "::1"])
+@pytest.mark.parametrize("host", ["127.0.0.1", "127.1.2.3", "localhost", "::1", "0:0:0:0:0:0:0:1"])
 def test_a_loopback_address_needs_no_token(host: str) -> None:
     assert Settings.from_environment({"RUNNER_HOST": host}).is_loopback
 
 
-@pytest.mark.parametrize("host", ["0.0.0.0", "::", "10.0.0.1", "runner.example", "1270.0.0.1"])
+@pytest.mark.parametrize(
+    "host",
+    [
+        *("0.0.0.0", "::", "10.0.0.1", "runner.example", "1270.0.0.1"),
+        # Names, which may lead anywhere.
+        *("127.0.0.1.example", "127.example", "localhost.example", "127."),
+    ],
+)
 def test_any_other_address_needs_a_token_or_a_trusted_proxy(host: str) -> None:
     with pytest.raises(SettingsError, match=r"RUNNER_TOKEN.*RUNNER_TRUSTED_PROXY"):
         Settings.from_environment({"RUNNER_HOST": host})
