@@ -5,6 +5,7 @@ All of it blocks; the executor calls it in threads.
 
 from __future__ import annotations
 
+import stat
 from collections.abc import Mapping, Sequence
 from typing import Protocol
 
@@ -14,7 +15,7 @@ from runner.execution.request import ReferencedFile
 from runner.session.hold import Hold
 from runner.session.record import Dirty
 from runner.workspace.collecting import collect
-from runner.workspace.dataroot import DataRoot
+from runner.workspace.dataroot import DataRoot, Owner
 from runner.workspace.fingerprint import HashCache
 from runner.workspace.placing import Staging, place, stage, survey
 from runner.workspace.priming import Input, Primed, plan
@@ -130,11 +131,12 @@ class SessionSpace:
             ) as staging,
         ):
             staging.release()
+            owner = self._data.owner
+            _let_owner_in(tree, owner)
             # Between the two notes nothing is done but what has to be: a daemon that dies there
             # leaves a session that is dirty.
             if staging.ready:
                 self._hold.tearing(Dirty.PRIMING)
-            owner = self._data.owner
             placed = place(tree, staging, record.primed, uid=owner.uid, gid=owner.gid)
             # A file that the client has just written is no output of ours that it has.
             self._hold.whole(primed=placed.primed, written=dict.fromkeys(placed.written))
@@ -152,6 +154,13 @@ class SessionSpace:
     def distrust(self, reason: Dirty) -> None:
         """Dirty from now on."""
         self._hold.tearing(reason)
+
+
+def _let_owner_in(workspace: Tree, owner: Owner) -> None:
+    """A program may have shut itself out, and no later one could undo it: none would start."""
+    mode = stat.S_IMODE(workspace.stat().st_mode)
+    if mode & stat.S_IRWXU != stat.S_IRWXU:
+        workspace.give_root(uid=owner.uid, gid=owner.gid, mode=mode | stat.S_IRWXU)
 
 
 def _staged(

@@ -89,6 +89,15 @@ async def test_every_response_names_the_incarnation_once_there_is_one(
         assert reply.incarnation == bound.incarnation
 
 
+async def test_who_shuts_itself_out_of_its_workspace_is_let_in_again(runner: Daemon) -> None:
+    await runner.execute("echo 1 > kept", language="bash", session=SESSION)
+    for mode in ("0", "0600", "0500", "0077"):
+        await runner.execute(f"chmod {mode} /mnt/data", language="bash", session=SESSION)
+        reply = await runner.execute("cat kept; : > new", language="bash", session=SESSION)
+        run = reply.json["run"]
+        assert (run["code"], run["stdout"]) == (0, "1\n"), (mode, run)
+
+
 async def test_two_bindings_never_share_an_incarnation(launch: Callable[..., Any]) -> None:
     names = set()
     for root in ("first", "second"):
