@@ -21,6 +21,11 @@ from runner.workspace.dataroot import DataRootUnusable
 
 #: sysexits.h EX_CONFIG: what stands in the way is in the settings or on the machine.
 EXIT_CONFIG = 78
+#: What `image` cannot read, by the setting that says where it is: `image` knows no settings.
+_SET_BY: dict[type[Exception], str] = {
+    HooksError: "RUNNER_BOOT_HOOKS: ",
+    RuntimesError: "RUNNER_RUNTIMES: ",
+}
 
 
 def main(argv: list[str] | None = None) -> int:
@@ -53,7 +58,7 @@ def main(argv: list[str] | None = None) -> int:
             else _serve(settings)
         )
     except (DataRootUnusable, HooksError, RuntimesError, JailError) as error:
-        print(f"sandbox-runner: {error}", file=sys.stderr)
+        print(f"sandbox-runner: {_SET_BY.get(type(error), '')}{error}", file=sys.stderr)
         return EXIT_CONFIG
     except OSError as error:
         print(f"sandbox-runner: cannot serve: {error}", file=sys.stderr)

@@ -9,6 +9,7 @@ from __future__ import annotations
 import base64
 import binascii
 import ipaddress
+import os
 import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, fields
@@ -71,6 +72,13 @@ def _absolute(text: str) -> str:
     return text.rstrip("/")
 
 
+def _program(text: str) -> str:
+    path = _absolute(text)
+    if not os.path.isfile(path) or not os.access(path, os.X_OK):
+        raise ValueError("the absolute path of an executable file")
+    return path
+
+
 def _http_url(text: str) -> str:
     """A base that paths are put behind."""
     url = urlsplit(text)
@@ -103,7 +111,7 @@ class Settings:
     data_root: str = _setting("/var/lib/sandbox-runner", _absolute)
     session_uid: int = _setting(200000, _whole(1, 4294967293))
     session_gid: int = _setting(200000, _whole(1, 4294967293))
-    nsjail: str | None = _setting(None, _absolute)
+    nsjail: str | None = _setting(None, _program)
     token: str | None = _setting(None, _text, secret=True)
     trusted_proxy: bool = _setting(False, _flag)
     sidecar_key: bytes | None = _setting(None, sidecar_key, secret=True)

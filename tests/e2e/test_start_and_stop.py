@@ -136,8 +136,10 @@ async def test_health_says_what_was_really_tried(runner: Daemon) -> None:
     assert (bad.status, bad.json["field"]) == (400, "level")
 
 
-async def test_health_is_not_ready_without_an_nsjail(launch: Callable[..., Any]) -> None:
-    broken: Daemon = await launch(ready=False, RUNNER_NSJAIL="/usr/bin/not-nsjail")
+async def test_health_is_not_ready_with_an_nsjail_that_does_not_work(
+    launch: Callable[..., Any],
+) -> None:
+    broken: Daemon = await launch(ready=False, RUNNER_NSJAIL="/bin/false")
     async with asyncio.timeout(10):
         while (await broken.get("/health")).json["checked_seconds_ago"] is None:
             await asyncio.sleep(0.05)

@@ -35,6 +35,7 @@ BAD_SETTINGS = {
     "RUNNER_DATA_ROOT": "relative/path",
     "RUNNER_MEMORY_LIMIT": "512MB",
     "RUNNER_SIDECAR_KEY": "my-secret",
+    "RUNNER_NSJAIL": "/no/nsjail",
 }
 
 
@@ -51,6 +52,13 @@ def test_an_open_address_needs_a_token(tmp_path: Path) -> None:
 
 
 def test_a_runtimes_file_that_cannot_be_read_stops_the_start(tmp_path: Path) -> None:
-    assert "runtimes" in start_refused(tmp_path, RUNNER_RUNTIMES=str(tmp_path / "none.toml"))
+    said = start_refused(tmp_path, RUNNER_RUNTIMES=str(tmp_path / "none.toml"))
+    assert "RUNNER_RUNTIMES: " in said and "none.toml" in said
     (tmp_path / "bad.toml").write_text("[[runtime]]\nlanguage = 'x'\n")
-    assert "binary" in start_refused(tmp_path, RUNNER_RUNTIMES=str(tmp_path / "bad.toml"))
+    said = start_refused(tmp_path, RUNNER_RUNTIMES=str(tmp_path / "bad.toml"))
+    assert "RUNNER_RUNTIMES: " in said and "binary" in said
+
+
+def test_a_hooks_directory_that_cannot_be_listed_stops_the_start(tmp_path: Path) -> None:
+    said = start_refused(tmp_path, RUNNER_BOOT_HOOKS=str(tmp_path / "none.d"))
+    assert "RUNNER_BOOT_HOOKS: " in said and "none.d" in said

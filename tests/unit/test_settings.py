@@ -46,6 +46,7 @@ GOOD = {
     "RUNNER_NETWORK": {"none": Network.NONE, "egress": Network.EGRESS},
     "RUNNER_DATA_ROOT": {"/x/y/": "/x/y"},
     "RUNNER_SIDECAR_KEY": {"A" * 43: bytes(32), "A" * 43 + "=": bytes(32)},
+    "RUNNER_NSJAIL": {"/bin/sh": "/bin/sh"},
     "RUNNER_LOG_FORMAT": {"json": "json", "text": "text"},
 }
 BAD = {
@@ -59,6 +60,7 @@ BAD = {
     "RUNNER_DATA_ROOT": ["", "/", "relative", "/a/../b", "/a\0b"],
     "RUNNER_SIDECAR_KEY": ["", "A" * 42, "A" * 44, "!" * 43],
     "RUNNER_TOKEN": [""],
+    "RUNNER_NSJAIL": ["", "nsjail", "/no/nsjail", "/usr/bin", "/etc/passwd"],
     "RUNNER_LOG_FORMAT": ["", "xml"],
 }
 
