@@ -23,7 +23,8 @@ def _failures() -> str:
         failure = each.failure
         flags = f"{_yes(failure.retryable)} | {_yes(failure.recycle)}"
         done = f"{_COURSE[each.course]} | {each.how}"
-        lines.append(f"| {failure.status} | `{failure.code}` | {flags} | {done} |")
+        named = f"`{failure.code}`" + (f", reason `{each.reason}`" if each.reason else "")
+        lines.append(f"| {failure.status} | {named} | {flags} | {done} |")
     return "\n".join(lines)
 
 

@@ -28,11 +28,15 @@ class Course(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Advice:
-    """For one failure. `how` is for people; programs go by `course`."""
+    """For one failure. `how` is for people; programs go by `course`.
+
+    Where `reason` is given it is for that one only, and the rest of the failure has another.
+    """
 
     failure: type[RunnerError]
     course: Course
     how: str
+    reason: str | None = None
 
 
 def by_flags(*, retryable: bool, recycle: bool) -> Course:
@@ -68,6 +72,19 @@ ADVICE: tuple[Advice, ...] = (
         errors.SessionUnbound,
         "this VM knows nothing of the session, so its files are elsewhere: it is as good as new",
         Course.RESTORE,
+    ),
+    # No VM knows a session that the request does not name, or that its deployment does not have.
+    Advice(
+        errors.SessionUnbound,
+        Course.GIVE_UP,
+        "the request has to name its session in `X-Runtime-Session-Id`",
+        reason="missing",
+    ),
+    Advice(
+        errors.SessionUnbound,
+        Course.GIVE_UP,
+        "this deployment has no sessions (`RUNNER_SESSIONS=false`)",
+        reason="no_sessions",
     ),
     _advice(
         errors.InputUnavailable,
@@ -113,12 +130,15 @@ ADVICE: tuple[Advice, ...] = (
     ),
 )
 
-_BY_CODE: Mapping[str, Advice] = {each.failure.code: each for each in ADVICE}
+_BY_CODE: Mapping[tuple[str, str | None], Advice] = {
+    (each.failure.code, each.reason): each for each in ADVICE
+}
 
 
 def course(body: Mapping[str, Any]) -> Course:
-    """What to do about an error body; reads `error`, `retryable` and `recycle`, nothing else."""
-    known = _BY_CODE.get(body["error"])
+    """What to do about an error body; reads `error`, `reason` and the two flags, nothing else."""
+    code = body["error"]
+    known = _BY_CODE.get((code, body.get("reason"))) or _BY_CODE.get((code, None))
     if known is not None and body["recycle"] is not True:
         return known.course
     return by_flags(retryable=body["retryable"] is True, recycle=body["recycle"] is True)

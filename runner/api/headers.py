@@ -60,7 +60,7 @@ def session_id(request: web.Request) -> str | None:
 def required_session_id(request: web.Request) -> str:
     """For routes that are about a session."""
     if not request.app[RUNNER].settings.sessions:
-        raise SessionUnbound("this runner has no sessions")
+        raise SessionUnbound("this runner has no sessions", reason="no_sessions")
     named = session_id(request)
     if named is None:
         # 409, as this family has it: no workspace is anybody's who does not say whose.

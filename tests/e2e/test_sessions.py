@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 
+from runner.recovery import Course, course
 from tests.conftest import SESSION
 from tests.harness import Daemon
 
@@ -149,3 +150,26 @@ async def test_the_compatible_prefix_reaches_the_same_session(runner: Daemon) ->
     assert reply.status == 200, reply.body
     assert "v2" in await runner.paths(SESSION)
     assert (await runner.get("/api/v2/session/files/v2", session=SESSION)).status == 200
+
+
+async def nameless(daemon: Daemon) -> list[dict[str, Any]]:
+    """What routes of a session answer to a request that says nothing of one."""
+    paths = ["/session/checkpoint", "/session/files", "/session/files/x", "/session/boot"]
+    return [(await daemon.get(path)).json for path in paths]
+
+
+async def test_no_vm_would_know_a_session_that_is_not_named(runner: Daemon) -> None:
+    for said in await nameless(runner):
+        assert (said["error"], said["reason"]) == ("session_unbound", "missing")
+        assert course(said) is Course.GIVE_UP
+
+
+async def test_no_vm_would_know_one_of_a_deployment_without_sessions(
+    launch: Callable[..., Any],
+) -> None:
+    daemon: Daemon = await launch(RUNNER_SESSIONS="false")
+    for said in await nameless(daemon):
+        assert (said["error"], said["reason"]) == ("session_unbound", "no_sessions")
+        assert course(said) is Course.GIVE_UP
+    known = await daemon.checkpoint(SESSION)
+    assert course(known.json) is Course.GIVE_UP

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from runner.errors import RunnerError
-from runner.recovery import ADVICE, Course, by_flags, course
+from runner.recovery import ADVICE, Advice, Course, by_flags, course
 
 #: A repository may be called that, and a lost workspace of it is no time-out.
 MISLEADING = "request-timeout"
@@ -18,7 +18,7 @@ def failures(top: type[RunnerError] = RunnerError) -> list[type[RunnerError]]:
 
 
 def test_every_failure_has_its_advice_once() -> None:
-    advised = [each.failure.code for each in ADVICE]
+    advised = [each.failure.code for each in ADVICE if each.reason is None]
     assert sorted(advised) == sorted(each.code for each in failures())
 
 
@@ -41,6 +41,13 @@ def test_who_must_recycle_restores_and_who_may_repeat_repeats() -> None:
 def test_what_has_left_a_dirty_session_is_to_be_restored_whatever_its_code() -> None:
     for each in ADVICE:
         assert course(each.failure().body() | {"recycle": True}) is Course.RESTORE
+
+
+@pytest.mark.parametrize("advice", [each for each in ADVICE if each.reason])
+def test_a_reason_with_advice_of_its_own_is_gone_by(advice: Advice) -> None:
+    plain, named = advice.failure().body(), advice.failure(reason=advice.reason).body()
+    assert course(named) is advice.course is not course(plain)
+    assert course(named | {"recycle": True}) is Course.RESTORE
 
 
 @pytest.mark.parametrize(
