@@ -187,10 +187,10 @@ class Checkpointing:
             await session.guests.turn_out(IncarnationMismatch("a checkpoint is being restored"))
             # From here on it has begun: the next byte read may be the archive's first.
             hold.tearing(Dirty.RESTORING)
-            if self._data.free_bytes() < self.limits.expanded_bytes:
-                # A workspace may have been as large as the disk without what is kept aside.
-                await asyncio.to_thread(self._data.reserve.give_up)
             try:
+                if self._data.free_bytes() < self.limits.expanded_bytes:
+                    # A workspace may have been as large as the disk without what is kept aside.
+                    await finish(asyncio.to_thread(self._data.reserve.give_up))
                 async with Restore(self._data.staging, staged, expected) as feeding:
                     restoring = Restoring(feeding, self._data, hold, staged)
                     yield restoring
