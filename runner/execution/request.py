@@ -95,7 +95,7 @@ def plan(
             reason="unknown_runtime",
         )
     most = ceilings(runtime, settings, cpus=cpus)
-    inline, referenced = _files(request.files)
+    inline, referenced = _files(request.files, suffix=runtime.source_suffix or ".code")
     _check_strings(request)
     return Plan(
         runtime=runtime,
@@ -113,7 +113,7 @@ def plan(
 
 
 def _files(
-    files: Sequence[RequestFile],
+    files: Sequence[RequestFile], *, suffix: str
 ) -> tuple[tuple[InlineFile, ...], tuple[ReferencedFile, ...]]:
     if len(files) > FILES_MAX:
         raise LimitExceeded(f"at most {FILES_MAX} files", field="files", reason="too_many_files")
@@ -122,8 +122,8 @@ def _files(
     named: list[tuple[str, SafePath]] = []
     for index, file in enumerate(files):
         field = f"files[{index}]"
-        # Piston names a file without a name after its place.
-        name = file.name if file.name is not None else f"file{index}.code"
+        # Piston names a file without a name after its place, `.code`; a compiler goes by the suffix.
+        name = file.name if file.name is not None else f"file{index}{suffix}"
         path = SafePath.parse(name, field=f"{field}.name")
         named.append((f"{field}.name", path))
         if file.content is not None:

@@ -58,6 +58,13 @@ async def test_hello(runner: Daemon, language: str, session: str | None) -> None
     assert ("compile" in result) == (language == "c")
 
 
+@pytest.mark.parametrize("language", ["python", "bash", "javascript", "c"])
+async def test_hello_without_a_file_name(runner: Daemon, language: str) -> None:
+    body = {"language": language, "version": "*", "files": [{"content": HELLO[language][1]}]}
+    reply = await runner.request("POST", "/execute", json=body)
+    assert reply.json["run"]["stdout"] == "hello\n", reply.json
+
+
 @pytest.mark.parametrize("alias", ["py", "python3", "sh", "node", "js", "gcc"])
 async def test_an_alias_is_the_language(runner: Daemon, alias: str) -> None:
     by_alias = {name: each for each in (await offered(runner)).values() for name in each["aliases"]}

@@ -65,6 +65,12 @@ def test_the_first_file_is_the_entry_and_nameless_ones_are_named_by_place() -> N
     assert str(made.entry) == "file0.code"
 
 
+def test_a_nameless_file_of_a_compiled_language_is_one_that_its_compiler_takes() -> None:
+    made = planned({"content": "a"}, named("data"), {"content": "b"}, language="c")
+    assert [str(path) for path in made.sources] == ["file0.c", "file2.c"]
+    assert str(made.entry) == "file0.c"
+
+
 def test_content_is_decoded() -> None:
     made = planned(
         {"name": "t", "content": "häl"},
