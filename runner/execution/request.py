@@ -122,7 +122,7 @@ def _files(
     named: list[tuple[str, SafePath]] = []
     for index, file in enumerate(files):
         field = f"files[{index}]"
-        # Piston names a file without a name after its place, `.code`; a compiler goes by the suffix.
+        # Piston names it after its place, with `.code`; a compiler goes by the suffix.
         name = file.name if file.name is not None else f"file{index}{suffix}"
         path = SafePath.parse(name, field=f"{field}.name")
         named.append((f"{field}.name", path))
