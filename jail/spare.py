@@ -8,6 +8,7 @@ yet costs no more than starting afresh. Spares die with the daemon, as jails do.
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import logging
 import os
 import select
@@ -102,12 +103,13 @@ async def discard(spare: Spawned) -> None:
     """Ends an nsjail that has no configuration yet, and removes its cgroup."""
     spare.kill()
     await asyncio.to_thread(_reap_and_remove, spare)
-    spare.close()
 
 
 def _reap_and_remove(spare: Spawned) -> None:
-    poll = select.poll()
-    poll.register(spare.pidfd.number, select.POLLIN)
-    if poll.poll(DISCARD_TIMEOUT_S * 1000):
-        os.waitpid(spare.pid, 0)
-    spare.cgroup.remove()
+    # Closed in here too: who waits for this may be cancelled, and it needs the pidfd to its end.
+    with contextlib.closing(spare):
+        poll = select.poll()
+        poll.register(spare.pidfd.number, select.POLLIN)
+        if poll.poll(DISCARD_TIMEOUT_S * 1000):
+            os.waitpid(spare.pid, 0)
+        spare.cgroup.remove()

@@ -1,4 +1,4 @@
-"""What a daemon's jails may have left on this machine: processes and cgroups.
+"""What a daemon and its jails may have left on this machine: processes, cgroups, descriptors.
 
 Counted by UID and by data root, so that other daemons on the machine are not in the count.
 """
@@ -6,6 +6,7 @@ Counted by UID and by data root, so that other daemons on the machine are not in
 from __future__ import annotations
 
 import asyncio
+import collections
 import contextlib
 import os
 import time
@@ -41,6 +42,15 @@ def processes_of(uid: int) -> list[str]:
                 if state == "Z" and "\nPPid:\t1\n" in status:
                     continue
                 found.append(f"{entry.name} {state} {Path(entry.path, 'cmdline').read_text()}")
+    return found
+
+
+def descriptors(pid: int) -> collections.Counter[str]:
+    """How many of each kind a process has open; a file's kind is its path."""
+    found: collections.Counter[str] = collections.Counter()
+    for name in os.listdir(f"/proc/{pid}/fd"):
+        with contextlib.suppress(FileNotFoundError):
+            found[os.readlink(f"/proc/{pid}/fd/{name}").partition(":[")[0]] += 1
     return found
 
 

@@ -175,7 +175,7 @@ async def _spool(request: web.Request, staging: Tree, parts: Parts, max_bytes: i
         write_all(fd, chunk)
         digest.update(chunk)
 
-    fd = await finish(asyncio.to_thread(staging.create, parts))
+    fd = await finish(asyncio.to_thread(staging.create, parts), dispose=os.close)
     try:
         async for chunk in bodies.chunks(request):
             size += len(chunk)

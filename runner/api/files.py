@@ -49,7 +49,7 @@ async def download(request: web.Request) -> web.StreamResponse:
     path = SafePath.parse(request.match_info["path"], field="path")
     ledger = runner.session.ledger
     epoch = ledger.epoch
-    opened = await finish(asyncio.to_thread(_open, runner, path))
+    opened = await finish(asyncio.to_thread(_open, runner, path), dispose=Opened.close)
     try:
         if matches(request.headers.getall("If-None-Match", []), opened.etag):
             return web.Response(status=304, headers={"ETag": opened.etag})
@@ -58,7 +58,7 @@ async def download(request: web.Request) -> web.StreamResponse:
             _note(ledger, path, sha256, epoch=epoch)
         return response
     finally:
-        os.close(opened.fd)
+        opened.close()
 
 
 def _note(ledger: Ledger, path: SafePath, sha256: str, *, epoch: int) -> None:
@@ -139,6 +139,10 @@ class Opened:
     size: int
     etag: str
 
+    def close(self) -> None:
+        """Once."""
+        os.close(self.fd)
+
 
 def _open(runner: Runner, path: SafePath) -> Opened:
     with _workspace(runner) as tree:
@@ -176,7 +180,9 @@ async def _send(
     patience = Patience.of(request)
     offset = start
     while offset < stop:
-        chunk = await asyncio.to_thread(_read, opened.fd, min(CHUNK, stop - offset), offset, digest)
+        size = min(CHUNK, stop - offset)
+        # To its end: the descriptor is closed as soon as this is left.
+        chunk = await finish(asyncio.to_thread(_read, opened.fd, size, offset, digest))
         if not chunk:
             # It shrank under the read. The promised length does not come: the client sees a cut.
             if request.transport is not None:

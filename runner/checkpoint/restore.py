@@ -79,8 +79,10 @@ class Restore:
     async def __aexit__(self, *_: object) -> None:
         # Without `finish` the client is gone: what the reader has seen is not the whole archive.
         self._incoming.end(CheckpointCorrupt("the archive is truncated"))
-        await finish(self._leave())
-        self._worker.shutdown()  # Its thread has nothing left to do: no wait.
+        try:
+            await finish(self._leave())
+        finally:
+            self._worker.shutdown()  # Its thread has nothing left to do: no wait.
 
     async def _leave(self) -> None:
         """Clears staging behind the chain, on the same single thread."""

@@ -147,7 +147,7 @@ async def _upload(
     output = deliverable.output
     fd = -1
     if not deliverable.is_marker:
-        fd = await finish(asyncio.to_thread(_open, space, deliverable))
+        fd = await finish(asyncio.to_thread(_open, space, deliverable), dispose=os.close)
     try:
         await server.upload(
             name,

@@ -83,7 +83,8 @@ class Executor:
         """Runs in a workspace of its own that is gone afterwards."""
         async with self._slots.take():
             execution.began()
-            job: str = await finish(asyncio.to_thread(self._data.make_job))
+            making = asyncio.to_thread(self._data.make_job)
+            job = await finish(making, dispose=self._data.remove_job)
             try:
                 return await self._execute(plan, execution, JobSpace(self._data, job))
             finally:
@@ -138,7 +139,8 @@ class Executor:
         if plan.runtime.compile is None:
             profile = profiles.run_profile(plan, Place(space.source, None), self._identity)
             return None, await self._stage("run", profile, execution, space)
-        build: str = await finish(asyncio.to_thread(self._data.make_job))
+        making = asyncio.to_thread(self._data.make_job)
+        build = await finish(making, dispose=self._data.remove_job)
         try:
             place = Place(space.source, self._data.job_source(build))
             assert plan.compile_limits is not None

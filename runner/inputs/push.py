@@ -98,8 +98,10 @@ class Push:
     async def __aexit__(self, *_: object) -> None:
         # Without `finish` the sender is gone: what came is not the whole archive.
         self._incoming.end(refuse("the archive is truncated"))
-        await finish(self._leave())
-        self._worker.shutdown(wait=False)
+        try:
+            await finish(self._leave())
+        finally:
+            self._worker.shutdown(wait=False)
 
     async def _leave(self) -> None:
         """Clears staging behind `_run`, on the same single thread."""

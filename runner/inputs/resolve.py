@@ -193,7 +193,7 @@ class Resolver:
     ) -> _Fetched:
         name = ObjectName(file.storage_session_id, file.id, grant)
         with full_disk_is_told(_NO_FIT):
-            fd = await finish(asyncio.to_thread(self._staging.create, parts))
+            fd = await finish(asyncio.to_thread(self._staging.create, parts), dispose=os.close)
             spool = _Spool(fd)
             try:
                 read_only = await server.download(name, spool.take, max_bytes=self._file_max_bytes)

@@ -8,6 +8,7 @@ import logging
 from jail.facts import Ending
 from jail.host import JailHost
 from runner.errors import Internal, RunnerError, SessionBusy
+from runner.finish import finish
 from runner.health import Readiness
 from runner.inputs.cache import InputCache
 from runner.session.session import Session
@@ -65,8 +66,14 @@ class Machine:
             return [Step(name="quiesced", done=False, detail=said), await self._sync()]
 
     async def resume(self, *, given_time_ns: int | None, seed: bytes) -> list[Step]:
-        """Clock, entropy, and nothing that was made ahead or remembered before the suspend."""
+        """Clock, entropy, and nothing that was made ahead or remembered before the suspend.
+
+        All of it even when who asked is gone meanwhile: nobody else would notice this suspend.
+        """
         self.watch.told()
+        return await finish(self._resume(given_time_ns, seed))
+
+    async def _resume(self, given_time_ns: int | None, seed: bytes) -> list[Step]:
         steps = [
             await asyncio.to_thread(clock.correct, given_time_ns),
             await asyncio.to_thread(entropy.reseed, vm_id=self._session.vm_id, given=seed),

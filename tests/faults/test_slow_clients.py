@@ -18,7 +18,7 @@ import pytest_asyncio
 
 from tests.conftest import SESSION, _remove
 from tests.harness import Daemon
-from tests.leftovers import TEST_UID, assert_nothing_left, settled
+from tests.leftovers import TEST_UID, assert_nothing_left, descriptors, settled
 from tests.pushing import Item, batch
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
@@ -45,14 +45,6 @@ async def impatient() -> AsyncIterator[Daemon]:
             await assert_nothing_left(daemon.data_root)
     finally:
         _remove(root)
-
-
-def descriptors(daemon: Daemon) -> collections.Counter[str]:
-    found: collections.Counter[str] = collections.Counter()
-    for name in os.listdir(f"/proc/{daemon.pid}/fd"):
-        with contextlib.suppress(FileNotFoundError):
-            found[os.readlink(f"/proc/{daemon.pid}/fd/{name}").partition(":[")[0]] += 1
-    return found
 
 
 async def connect(daemon: Daemon, *, receive_bytes: int = 0) -> socket.socket:
@@ -126,7 +118,7 @@ async def test_a_body_that_does_not_come_holds_nothing_up(
     kept = await daemon.execute(KEEP, session=SESSION)
     assert kept.json["run"]["code"] == 0
     body = await body_of(daemon, route)
-    before = descriptors(daemon)
+    before = descriptors(daemon.pid)
     line, media_type, status = ROUTES[route]
     connection = await connect(daemon)
     head = (
@@ -152,7 +144,7 @@ async def test_a_body_that_does_not_come_holds_nothing_up(
 
 
 def _more(daemon: Daemon, before: collections.Counter[str]) -> dict[str, int]:
-    more = descriptors(daemon) - before
+    more = descriptors(daemon.pid) - before
     del more["socket"]
     return dict(more)
 
@@ -176,7 +168,7 @@ async def test_a_client_that_does_not_read_holds_nothing_up(
 ) -> None:
     daemon = impatient
     assert (await daemon.execute(KEEP, session=SESSION)).json["run"]["code"] == 0
-    before = descriptors(daemon)
+    before = descriptors(daemon.pid)
     loop = asyncio.get_running_loop()
     connection = await connect(daemon, receive_bytes=4096)
     head = f"GET {what} HTTP/1.1\r\nHost: x\r\nX-Runtime-Session-Id: {SESSION}\r\n\r\n"
