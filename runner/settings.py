@@ -9,8 +9,8 @@ from __future__ import annotations
 import base64
 import binascii
 import ipaddress
-import os
 import re
+import shutil
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, fields
 from typing import Any
@@ -74,7 +74,7 @@ def _absolute(text: str) -> str:
 
 def _program(text: str) -> str:
     path = _absolute(text)
-    if not os.path.isfile(path) or not os.access(path, os.X_OK):
+    if shutil.which(path) is None:
         raise ValueError("the absolute path of an executable file")
     return path
 
