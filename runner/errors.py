@@ -107,7 +107,7 @@ class InvalidSessionId(BadRequest):
 
 
 class InvalidPath(BadRequest):
-    """A file name is not a canonical relative path."""
+    """A file name cannot be taken."""
 
     code = "invalid_path"
 

@@ -138,7 +138,7 @@ def _delete(runner: Runner, hold: Hold, path: SafePath, precondition: editing.Pr
 def _refuse_read_only(hold: Hold, path: SafePath) -> None:
     primed = hold.record.primed.get(str(path))
     if primed is not None and primed.read_only:
-        raise InvalidPath("a read-only input", field="path", reason="read_only_input")
+        raise InvalidPath("it is a read-only input", field="path", reason="read_only_input")
 
 
 def _precondition(request: web.Request) -> editing.Precondition:

@@ -19,6 +19,6 @@ async def get(request: web.Request) -> web.Response:
     if level == "alive":
         return json_response({"status": "healthy", "level": "alive"})
     if level != "ready":
-        raise BadRequest("it is alive or ready", field="level")
+        raise BadRequest("level is alive or ready", field="level")
     report = runner.readiness.report()
     return json_response(report, status=200 if report.ready else 503)

@@ -126,7 +126,7 @@ def _look(workspace: Tree, path: SafePath) -> os.stat_result | None:
         is_directory = stat.S_ISDIR(status.st_mode)
         if depth == len(path.parts):
             if is_directory:
-                raise InvalidPath("a directory", field="path", reason="is_a_directory")
+                raise InvalidPath("it is a directory", field="path", reason="is_a_directory")
             return status
         if not is_directory:
             raise InvalidPath("it leads through a file", field="path", reason="not_a_directory")

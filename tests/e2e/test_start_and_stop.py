@@ -134,6 +134,7 @@ async def test_health_says_what_was_really_tried(runner: Daemon) -> None:
     assert (alive.status, alive.json["level"]) == (200, "alive")
     bad = await runner.get("/health?level=maybe")
     assert (bad.status, bad.json["field"]) == (400, "level")
+    assert bad.json["message"].endswith("level is alive or ready")
 
 
 async def test_health_is_not_ready_with_an_nsjail_that_does_not_work(
