@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
-from enum import StrEnum
 
 from aiohttp import web
 
@@ -25,21 +24,13 @@ from runner.api import (
     runtimes,
     terminal,
 )
+from runner.api.contract import Access
 from runner.context import RUNNER, Runner
 from runner.openapi import document
 from runner.session.lifecycle import TABLE, Operation, State
 
 #: Existing control planes of the Piston family call the same routes below this prefix.
 COMPATIBLE_PREFIX = "/api/v2"
-
-
-class Access(StrEnum):
-    """Who may call: anybody who can connect, or who holds RUNNER_TOKEN (where one is set), or who
-    holds that or a ticket that was given to somebody who does."""
-
-    ANYONE = "anyone"
-    TOKEN = "token"  # noqa: S105 - a word of the table
-    TICKET = "ticket"
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,48 +1,68 @@
-"""The contract as OpenAPI 3.1, from the route table, the wire types and the error tree. Pure."""
+"""The contract as OpenAPI 3.1: the route table, what its handlers declare, the wire types and the
+error tree. Nothing is said here that is said there. Pure."""
 
 from __future__ import annotations
 
 import importlib.metadata
-import re
-from collections.abc import Iterable
+import inspect
+from collections.abc import Iterable, Iterator
 from typing import Any, Protocol
 
 import msgspec
 
-from runner import wire
-from runner.api import headers, hooks
-from runner.errors import RunnerError
-from runner.health import Report
+from runner.api import contract
+from runner.api.contract import (
+    EVERYWHERE,
+    JSON,
+    SESSION,
+    Access,
+    Answer,
+    Contract,
+    Errors,
+    Parameter,
+    Said,
+)
+from runner.errors import (
+    BootFailed,
+    InsufficientStorage,
+    Internal,
+    RangeNotSatisfiable,
+    RunnerError,
+    SessionBusy,
+    SessionUnbound,
+    Unauthorized,
+    WorkspaceDirty,
+)
+from runner.session import lifecycle
+from runner.session.lifecycle import Operation, State
 
-JSON, ARCHIVE, BYTES = "application/json", "application/x-gtar", "application/octet-stream"
-HOOK = f"{hooks.PREFIX}/"
-#: What each route takes and gives, where it is JSON of a type of ours.
-BODIES: dict[tuple[str, str], tuple[Any, Any]] = {
-    ("GET", "/health"): (None, Report),
-    ("POST", "/execute"): (wire.ExecuteRequest, wire.ExecuteResult),
-    ("POST", "/session/restore"): (None, wire.Restored),
-    ("POST", "/session/boot"): (None, wire.Boot),
-    ("GET", "/session/boot"): (None, wire.Boot),
-    ("POST", "/session/inputs/probe"): (wire.ProbeRequest, wire.Probed),
-    ("POST", "/session/inputs"): (None, wire.Pushed),
-    ("GET", "/session/files"): (None, wire.FileList),
-    ("PUT", "/session/files/{path:.+}"): (None, wire.FileInfo),
-    ("POST", "/session/terminal/ticket"): (None, wire.TerminalTicket),
-    ("GET", "/runtimes"): (None, list[wire.RuntimeInfo]),
-    **{
-        ("POST", HOOK + name): (hooks.HookBody, hooks.HookReply)
-        for name in ("ready", "validate", "run", "suspend", "resume", "terminate")
+_REFERENCE = "#/components/schemas/{name}"
+_ERROR = {"$ref": _REFERENCE.format(name="Error")}
+#: What the callers of a route show, as names of `securitySchemes`.
+_SHOWN: dict[Access, list[dict[str, list[str]]]] = {
+    Access.ANYONE: [],
+    Access.TOKEN: [{"token": []}],
+    Access.TICKET: [{"token": []}, {"ticket": []}],
+}
+_SCHEMES = {
+    "token": {
+        "type": "http",
+        "scheme": "bearer",
+        "description": "RUNNER_TOKEN; nothing is asked for where none is set.",
+    },
+    "ticket": {
+        "type": "apiKey",
+        "in": "query",
+        "name": "ticket",
+        "description": "Of POST /session/terminal/ticket: in place of the token and the session.",
     },
 }
-#: Bodies that are no JSON: the media type of what is taken, and of what is given.
-MEDIA: dict[tuple[str, str], tuple[str | None, str | None]] = {
-    ("GET", "/session/checkpoint"): (None, ARCHIVE),
-    ("POST", "/session/restore"): (ARCHIVE, None),
-    ("POST", "/session/inputs"): (ARCHIVE, None),
-    ("GET", "/session/files/{path:.+}"): (None, BYTES),
-    ("PUT", "/session/files/{path:.+}"): (BYTES, None),
-    ("GET", "/metrics"): (None, "text/plain"),
+#: What responses of one error say beside it.
+_BESIDE: dict[type[RunnerError], Said] = {
+    Unauthorized: Said("WWW-Authenticate", "`Bearer`."),
+    RangeNotSatisfiable: Said("Content-Range", "How many bytes there are."),
 }
+_RETRY_AFTER = Said("Retry-After", "Seconds, where waiting helps.", contract.COUNT)
 
 
 class Row(Protocol):
@@ -60,18 +80,49 @@ class Row(Protocol):
     def handler(self) -> Any:
         """Its docstring says what it does."""
 
+    @property
+    def access(self) -> Access:
+        """Who may call."""
+
+    @property
+    def operation(self) -> Operation | None:
+        """What it asks of the session."""
+
+
+class Schemas:
+    """Every type of ours that a body is of, as JSON Schema."""
+
+    def __init__(self, contracts: Iterable[Contract]) -> None:
+        kinds = [kind for each in contracts for kind in _kinds(each)]
+        schemas, self.components = msgspec.json.schema_components(kinds, ref_template=_REFERENCE)
+        self._of = dict(zip(map(id, kinds), schemas, strict=True))
+
+    def content(self, kinds: tuple[Any, ...], media: tuple[str, ...]) -> dict[str, Any]:
+        """By media type; `kinds`: JSON of one of these."""
+        told = [self._of[id(kind)] for kind in kinds]
+        content: dict[str, Any] = {each: {} for each in media}
+        if told:
+            content = {JSON: {"schema": told[0] if len(told) == 1 else {"anyOf": told}}} | {
+                each: {} for each in media if each != JSON
+            }
+        return {"content": content} if content else {}
+
+
+def _kinds(declared: Contract) -> Iterator[Any]:
+    if declared.takes is not None:
+        yield from declared.takes.types
+    for answer in declared.gives:
+        yield from answer.types
+
 
 def document(routes: Iterable[Row]) -> dict[str, Any]:
     """The whole document. Every route is served once more below /api/v2."""
-    bodies = [body for pair in BODIES.values() for body in pair if body is not None]
-    schemas, components = msgspec.json.schema_components(
-        bodies, ref_template="#/components/schemas/{name}"
-    )
-    schema_of = dict(zip(map(id, bodies), schemas, strict=True))
+    rows = list(routes)
+    schemas = Schemas(contract.of(row.handler) for row in rows)
     paths: dict[str, dict[str, Any]] = {}
-    for route in routes:
-        operation = _operation(route, schema_of)
-        paths.setdefault(route.path.replace(":.+}", "}"), {})[route.method.lower()] = operation
+    for row in rows:
+        path = paths.setdefault(row.path.replace(":.+}", "}"), {})
+        path[row.method.lower()] = _operation(row, schemas)
     return {
         "openapi": "3.1.0",
         "info": {
@@ -81,63 +132,134 @@ def document(routes: Iterable[Row]) -> dict[str, Any]:
         "servers": [{"url": "/"}, {"url": "/api/v2"}],
         "paths": paths,
         "components": {
-            "schemas": dict(components) | {"Error": _error_schema()},
-            "securitySchemes": {"token": {"type": "http", "scheme": "bearer"}},
+            "schemas": dict(schemas.components) | {"Error": _error_schema()},
+            "securitySchemes": _SCHEMES,
         },
     }
 
 
-def _operation(route: Row, schema_of: dict[int, Any]) -> dict[str, Any]:
-    key = (route.method, route.path)
-    taken, given = BODIES.get(key, (None, None))
-    takes, gives = MEDIA.get(key, (None, None))
+def _operation(row: Row, schemas: Schemas) -> dict[str, Any]:
+    declared = contract.of(row.handler)
+    summary, _, more = (inspect.getdoc(row.handler) or "").partition("\n")
+    responses = {str(answer.status): _success(answer, schemas) for answer in declared.gives}
+    for status, kinds in _by_status(refusals(row)).items():
+        # A status that is an answer too (503 of /health) is that answer.
+        responses.setdefault(str(status), _failure(kinds))
+    responses["default"] = {
+        "description": "What went wrong; branch on `error` and the status.",
+        "content": {JSON: {"schema": _ERROR}},
+    }
     operation: dict[str, Any] = {
-        "summary": (route.handler.__doc__ or "").strip().splitlines()[0],
-        "parameters": _parameters(route.path),
-        "responses": {
-            "2XX": {"description": "As asked."} | _content(given, gives, schema_of),
-            "default": {
-                "description": "What went wrong; branch on `error` and the status.",
-                "content": {JSON: {"schema": {"$ref": "#/components/schemas/Error"}}},
-            },
-        },
+        "operationId": f"{row.handler.__module__.rpartition('.')[2]}_{row.handler.__name__}",
+        "summary": summary,
+        "description": more.strip(),
+        "security": _SHOWN[row.access],
+        "parameters": [_parameter(each) for each in declared.parameters],
+        "responses": responses,
     }
-    if taken is not None or takes is not None:
-        operation["requestBody"] = _content(taken, takes, schema_of)
+    if (takes := declared.takes) is not None:
+        operation["requestBody"] = {
+            "description": takes.says,
+            "required": takes.required,
+        } | schemas.content(takes.types, takes.media)
     return operation
 
 
-def _content(body: Any, media: str | None, schema_of: dict[int, Any]) -> dict[str, Any]:
-    if media is not None:
-        return {"content": {media: {}}}
-    return {"content": {JSON: {"schema": schema_of[id(body)]}}} if body is not None else {}
+def _parameter(each: Parameter) -> dict[str, Any]:
+    return {
+        "name": each.name,
+        "in": each.place,
+        "description": each.says,
+        "required": each.required,
+        "schema": dict(each.schema),
+    }
 
 
-def _parameters(path: str) -> list[dict[str, Any]]:
-    """Those of the path, and the two headers that name a session and a life of it."""
-    named = [
-        {"name": name, "in": "path", "required": True, "schema": {"type": "string"}}
-        for name in re.findall(r"\{(\w+)", path)
-    ]
-    if path == "/execute" or path.startswith("/session/"):
-        named += [
-            {"name": name, "in": "header", "schema": {"type": "string"}}
-            for name in (headers.SESSION, headers.EXPECTED_INCARNATION)
-        ]
-    return named
+def _said(*headers: Said) -> dict[str, Any]:
+    return {each.name: {"description": each.says, "schema": dict(each.schema)} for each in headers}
+
+
+def _success(answer: Answer, schemas: Schemas) -> dict[str, Any]:
+    return {
+        "description": answer.says,
+        "headers": _said(*answer.headers, *EVERYWHERE),
+    } | schemas.content(answer.types, answer.media)
+
+
+def _failure(kinds: list[type[RunnerError]]) -> dict[str, Any]:
+    beside = [said for kind, said in _BESIDE.items() if kind in kinds]
+    if any(kind.retryable for kind in kinds):
+        beside.append(_RETRY_AFTER)
+    return {
+        "description": "\n".join(f"- `{kind.code}`: {inspect.getdoc(kind)}" for kind in kinds),
+        "headers": _said(*beside, *EVERYWHERE),
+        "content": {
+            JSON: {
+                "schema": {
+                    "allOf": [_ERROR],
+                    "properties": {"error": {"enum": [kind.code for kind in kinds]}},
+                }
+            }
+        },
+    }
+
+
+def refusals(row: Row) -> set[type[RunnerError]]:
+    """Every failure that a route may answer."""
+    declared = contract.of(row.handler)
+    may: set[type[RunnerError]] = {Internal, *declared.raises}
+    if row.access is not Access.ANYONE:
+        may.add(Unauthorized)
+    for parameter in declared.parameters:
+        may.update(parameter.raises)
+    if declared.takes is not None:
+        may.update(declared.takes.raises)
+    if row.operation is not None and any(
+        parameter.name == SESSION.name for parameter in declared.parameters
+    ):
+        may.update(_of_holding(row.operation))
+    return {leaf for kind in may for leaf in _answered(kind)}
+
+
+def _of_holding(operation: Operation) -> Errors:
+    """What a session refuses whoever would hold it: docs/lifecycle.md."""
+    held: Errors = (SessionBusy, SessionUnbound, WorkspaceDirty, InsufficientStorage)
+    boots_first = lifecycle.find(State.FRESH, operation) is None
+    return (*held, BootFailed) if boots_first or operation is Operation.BOOT else held
+
+
+def _by_status(kinds: set[type[RunnerError]]) -> dict[int, list[type[RunnerError]]]:
+    told: dict[int, list[type[RunnerError]]] = {}
+    for kind in sorted(kinds, key=lambda each: (each.status, each.code)):
+        told.setdefault(kind.status, []).append(kind)
+    return told
+
+
+def _answered(kind: type[RunnerError]) -> set[type[RunnerError]]:
+    """The class itself, or of a branch its leaves."""
+    if hasattr(kind, "code"):
+        return {kind}
+    return {leaf for each in kind.__subclasses__() for leaf in _answered(each)}
 
 
 def _error_schema() -> dict[str, Any]:
     """The one error shape, with every code there is."""
     return {
         "type": "object",
+        "description": "More members, such as `outcome`, say more of some errors.",
         "properties": {
             "error": {"type": "string", "enum": sorted(_codes(RunnerError))},
             "message": {"type": "string"},
-            "retryable": {"type": "boolean"},
-            "recycle": {"type": "boolean"},
-            "field": {"type": "string"},
-            "reason": {"type": "string"},
+            "retryable": {
+                "type": "boolean",
+                "description": "The same request on the same VM can succeed.",
+            },
+            "recycle": {
+                "type": "boolean",
+                "description": "This VM's workspace is not to be trusted: take another VM.",
+            },
+            "field": {"type": "string", "description": "What in the request is meant."},
+            "reason": {"type": "string", "description": "A stable word below the code."},
         },
         "required": ["error", "message", "retryable", "recycle"],
     }

@@ -14,6 +14,10 @@ from msgspec import Meta, Struct
 
 Milliseconds = Annotated[int, Meta(ge=1, le=86_400_000)]
 Bytes = Annotated[int, Meta(ge=1, le=1 << 50)]
+#: What a request may ask for.
+WallTime = Annotated[Milliseconds | None, Meta(description="Wall clock time, in ms.")]
+CpuTime = Annotated[Milliseconds | None, Meta(description="CPU time of all processes, in ms.")]
+Memory = Annotated[Bytes | None, Meta(description="Memory of all processes together, in bytes.")]
 #: A gateway hands out sealed handles in place of ids; they are long.
 Label = Annotated[str, Meta(min_length=1, max_length=4096)]
 
@@ -21,9 +25,11 @@ Label = Annotated[str, Meta(min_length=1, max_length=4096)]
 class RequestFile(Struct, frozen=True, kw_only=True):
     """One of `files`: inline (`content`) or by reference (`id` and `storage_session_id`)."""
 
-    name: str | None = None
+    name: Annotated[str | None, Meta(description="A path below the session's directory.")] = None
     content: str | None = None
-    encoding: Literal["utf8", "base64", "hex"] = "utf8"
+    encoding: Annotated[
+        Literal["utf8", "base64", "hex"], Meta(description="How `content` is to be read.")
+    ] = "utf8"
     id: Label | None = None
     storage_session_id: Label | None = None
     input_cache_key: Annotated[str, Meta(pattern=r"^[0-9a-f]{64}$")] | None = None
@@ -31,22 +37,38 @@ class RequestFile(Struct, frozen=True, kw_only=True):
 
 
 class ExecuteRequest(Struct, frozen=True, kw_only=True):
-    """Body of POST /execute (Piston v2)."""
+    """Body of POST /execute (Piston v2). Of each limit GET /runtimes has the ceiling: more is
+    refused, and the ceiling holds where nothing is asked."""
 
-    language: Annotated[str, Meta(min_length=1, max_length=64)]
-    version: Annotated[str, Meta(min_length=1, max_length=64)] = "*"
-    files: Annotated[list[RequestFile], Meta(min_length=1)]
-    args: list[str] = []
-    stdin: str = ""
-    env_vars: dict[str, str] = {}
-    run_timeout: Milliseconds | None = None
-    compile_timeout: Milliseconds | None = None
-    run_cpu_time: Milliseconds | None = None
-    compile_cpu_time: Milliseconds | None = None
-    run_memory_limit: Bytes | None = None
-    compile_memory_limit: Bytes | None = None
+    language: Annotated[
+        str,
+        Meta(min_length=1, max_length=64, description="A language or an alias of GET /runtimes."),
+    ]
+    version: Annotated[
+        str,
+        Meta(
+            min_length=1,
+            max_length=64,
+            description="Exact (`3.11.2`), a prefix (`3`, `3.11`, `3.x`) or `*`; the newest fit.",
+        ),
+    ] = "*"
+    files: Annotated[
+        list[RequestFile],
+        Meta(min_length=1, description="The first inline one is run, or the first."),
+    ]
+    args: Annotated[list[str], Meta(description="The program's arguments.")] = []
+    stdin: Annotated[str, Meta(description="What it reads.")] = ""
+    env_vars: Annotated[dict[str, str], Meta(description="Beside its own environment.")] = {}
+    run_timeout: WallTime = None
+    compile_timeout: WallTime = None
+    run_cpu_time: CpuTime = None
+    compile_cpu_time: CpuTime = None
+    run_memory_limit: Memory = None
+    compile_memory_limit: Memory = None
     session_id: Label | None = None
-    output_session_id: Label | None = None
+    output_session_id: Annotated[
+        Label | None, Meta(description="The storage session of new files.")
+    ] = None
     #: Sent along to the file server, or to the gateway before it, as it is.
     egress_grant: Annotated[str, Meta(pattern=r"^[\x21-\x7e]{1,8192}$")] | None = None
 

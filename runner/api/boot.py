@@ -5,11 +5,13 @@ from __future__ import annotations
 from aiohttp import web
 
 from runner.api import headers
+from runner.api.contract import EXPECTED, SESSION, Answer, offers
 from runner.api.responses import json_response
 from runner.context import RUNNER, Runner
 from runner.wire import Boot
 
 
+@offers(Answer(200, "It is provisioned.", Boot), parameters=(SESSION, EXPECTED))
 async def post(request: web.Request) -> web.Response:
     """Provisions a fresh session; on a ready one it does nothing. Concurrent boots are one."""
     runner = request.app[RUNNER]
@@ -19,6 +21,7 @@ async def post(request: web.Request) -> web.Response:
     return _boot(runner)
 
 
+@offers(Answer(200, "The last boot.", Boot), parameters=(SESSION, EXPECTED))
 async def get(request: web.Request) -> web.Response:
     """What the hooks of the incarnation's last boot did and printed."""
     runner = request.app[RUNNER]

@@ -9,19 +9,55 @@ from aiohttp import web
 
 from runner.api import headers
 from runner.api.conditional import matches
+from runner.api.contract import (
+    CACHE_CONTROL,
+    COUNT,
+    ETAG,
+    EXPECTED,
+    IF_NONE_MATCH,
+    SESSION,
+    SIDECAR_KEY,
+    Answer,
+    Parameter,
+    Said,
+    offers,
+)
 from runner.api.middleware import EVENT
 from runner.api.patience import Patience
 from runner.checkpoint.handover import Block
 from runner.context import RUNNER
+from runner.errors import CheckpointTooLarge
 from runner.session.saving import Checkpoint
 
 MEDIA_TYPE = "application/x-gtar"
 BASE_WANTED = "If-Checkpoint-Base"
+KIND, BASED_ON = "X-Checkpoint-Kind", "X-Checkpoint-Base"
+ENTRIES, OMITTED = "X-Checkpoint-Entries", "X-Checkpoint-Omitted"
 BASES_NAMED_MAX = 16
+BASE = Parameter(
+    "header",
+    BASE_WANTED,
+    f"Entity tags of states that the caller has, {BASES_NAMED_MAX} at most: a delta may be sent.",
+    raises=(),
+)
+_CACHED = (ETAG, CACHE_CONTROL, Said("Vary", "What else the answer depends on."))
+_SAID = (
+    Said(KIND, "Whether it is a delta.", {"type": "string", "enum": ["full", "delta"]}),
+    Said(ENTRIES, "Members of the archive, but for its sidecar.", COUNT),
+    Said(OMITTED, "Sockets, fifos and devices that are left out.", COUNT),
+    Said(headers.EXPANDED_BYTES, "Bytes of the whole state's tar.", COUNT),
+    Said(BASED_ON, "Of a delta: the entity tag that it builds on."),
+)
 #: It is one client's own, changes with every turn, and depends on what that client has.
 CACHING = {"Cache-Control": "private, no-cache", "Vary": BASE_WANTED}
 
 
+@offers(
+    Answer(200, "The archive.", media=(MEDIA_TYPE,), headers=_CACHED + _SAID),
+    Answer(304, "The caller has this state.", headers=_CACHED),
+    parameters=(SESSION, EXPECTED, IF_NONE_MATCH, BASE, SIDECAR_KEY),
+    raises=(CheckpointTooLarge,),
+)
 async def get(request: web.Request) -> web.StreamResponse:
     """200 with the archive, full or a delta, 304 if the caller has it.
 
@@ -50,13 +86,13 @@ async def _stream(
     said = {
         "Content-Type": MEDIA_TYPE,
         "ETag": checkpoint.etag,
-        "X-Checkpoint-Kind": "full" if checkpoint.base is None else "delta",
-        "X-Checkpoint-Entries": str(checkpoint.entries),
-        "X-Checkpoint-Omitted": str(checkpoint.omitted),
+        KIND: "full" if checkpoint.base is None else "delta",
+        ENTRIES: str(checkpoint.entries),
+        OMITTED: str(checkpoint.omitted),
         headers.EXPANDED_BYTES: str(checkpoint.expanded),
     }
     if checkpoint.base is not None:
-        said["X-Checkpoint-Base"] = checkpoint.base
+        said[BASED_ON] = checkpoint.base
     response = web.StreamResponse(headers=said | CACHING)
     await response.prepare(request)
     sent = 0

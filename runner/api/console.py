@@ -13,6 +13,7 @@ from aiohttp import web
 
 from image.console import PAGE, Asset, load
 from runner.api.conditional import matches
+from runner.api.contract import CACHE_CONTROL, ETAG, IF_NONE_MATCH, Answer, Parameter, offers
 from runner.errors import NotFound
 from runner.settings import Settings
 
@@ -47,6 +48,9 @@ def prepare(app: web.Application, settings: Settings) -> None:
     app[FILES] = load() if settings.console else {}
 
 
+@offers(
+    Answer(200, "The page.", media=("text/html",), headers=(CACHE_CONTROL,)), raises=(NotFound,)
+)
 async def page(request: web.Request) -> web.Response:
     """The page, with a policy that lets in nothing but its own files."""
     found = request.app[FILES].get(PAGE)
@@ -62,6 +66,14 @@ async def page(request: web.Request) -> web.Response:
     )
 
 
+@offers(
+    Answer(200, "The file.", media=("text/*", "image/*"), headers=(ETAG, CACHE_CONTROL)),
+    Answer(304, "The caller has it.", headers=(ETAG, CACHE_CONTROL)),
+    parameters=(
+        Parameter("path", "name", "As the page has it.", required=True, raises=(NotFound,)),
+        IF_NONE_MATCH,
+    ),
+)
 async def asset(request: web.Request) -> web.Response:
     """One of its files, by its exact name."""
     found = request.app[FILES].get(request.match_info["name"])

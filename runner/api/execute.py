@@ -7,15 +7,56 @@ import os
 from aiohttp import web
 
 from runner.api import events, headers
+from runner.api.contract import EXPECTED, MAYBE_SESSION, Answer, Body, Parameter, Said, offers
 from runner.api.middleware import EVENT
 from runner.context import RUNNER
+from runner.errors import (
+    BadRequest,
+    IdempotencyMismatch,
+    InputUnavailable,
+    InvalidPath,
+    JailFailed,
+    LimitExceeded,
+    NotFound,
+    Overloaded,
+)
 from runner.execution.executions import Attended
 from runner.execution.idempotency import Key, digest
 from runner.execution.request import plan
 from runner.execution.running import Finished, Order
-from runner.wire import ExecuteRequest
+from runner.wire import ExecuteRequest, ExecuteResult
+
+ACCEPT = Parameter(
+    "header",
+    "Accept",
+    f"`{headers.EVENT_STREAM}` asks for the execution as live events (docs/streaming.md).",
+    raises=(),
+)
+KEY = Parameter(
+    "header",
+    headers.IDEMPOTENCY_KEY,
+    "The caller's name for this execution: sent again, the same result is answered once more.",
+    {"type": "string", "pattern": r"^[\x21-\x7e]{1,255}$"},
+    raises=(BadRequest, IdempotencyMismatch),
+)
+ID = Parameter("path", "id", "The execution's id, or its key.", required=True, raises=(NotFound,))
 
 
+@offers(
+    Answer(
+        200,
+        "The program ran, whatever became of it; as events it ends with `result` or `error`.",
+        ExecuteResult,
+        (headers.EVENT_STREAM,),
+        (
+            Said(headers.EXECUTION, "The execution's id."),
+            Said(headers.REPLAYED, "`true`: another request had begun it."),
+        ),
+    ),
+    parameters=(MAYBE_SESSION, EXPECTED, KEY, ACCEPT),
+    takes=Body(ExecuteRequest),
+    raises=(InvalidPath, LimitExceeded, InputUnavailable, Overloaded, JailFailed),
+)
 async def post(request: web.Request) -> web.StreamResponse:
     """200 with a result for whatever the program did; an error for what we or the caller did."""
     runner = request.app[RUNNER]
@@ -52,6 +93,11 @@ async def post(request: web.Request) -> web.StreamResponse:
     return response
 
 
+@offers(
+    Answer(202, "It was asked to end."),
+    Answer(204, "It is over."),
+    parameters=(MAYBE_SESSION, ID),
+)
 async def delete(request: web.Request) -> web.StreamResponse:
     """202 when it has been asked to end, 204 when it is over; named by its id or by its key."""
     runner = request.app[RUNNER]

@@ -15,12 +15,23 @@ from aiohttp import web
 
 from runner.api import bodies, headers
 from runner.api.conditional import matches, names_strongly
+from runner.api.contract import (
+    ETAG,
+    EXPECTED,
+    FILE_PATH,
+    SESSION,
+    Answer,
+    Body,
+    Parameter,
+    offers,
+)
 from runner.api.middleware import EVENT
 from runner.api.responses import json_response
 from runner.context import RUNNER, Runner
 from runner.errors import (
     BodyTooLarge,
     InvalidPath,
+    NotFound,
     PreconditionFailed,
 )
 from runner.finish import finish
@@ -34,6 +45,20 @@ from runner.workspace.paths import SafePath
 from runner.workspace.tree import Tree, write_all
 
 _NO_FIT = "the file does not fit"
+_CONDITIONS = (
+    Parameter(
+        "header",
+        "If-Match",
+        "Entity tags, or `*`: only where the file is one of them.",
+        raises=(PreconditionFailed,),
+    ),
+    Parameter(
+        "header",
+        "If-None-Match",
+        "Entity tags, or `*`: only where the file is none of them, or is not there.",
+        raises=(PreconditionFailed,),
+    ),
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,6 +70,12 @@ class Upload:
     size: int
 
 
+@offers(
+    Answer(200, "It is another file now.", FileInfo, headers=(ETAG,)),
+    Answer(201, "It is new.", FileInfo, headers=(ETAG,)),
+    parameters=(SESSION, EXPECTED, FILE_PATH, *_CONDITIONS),
+    takes=Body(media=("*/*",), says="The file's bytes."),
+)
 async def put(request: web.Request) -> web.Response:
     """201 or 200 with the file's row. The body is taken before the session is."""
     runner = request.app[RUNNER]
@@ -76,6 +107,11 @@ async def put(request: web.Request) -> web.Response:
     return response
 
 
+@offers(
+    Answer(204, "It is gone."),
+    parameters=(SESSION, EXPECTED, FILE_PATH, *_CONDITIONS),
+    raises=(NotFound,),
+)
 async def delete(request: web.Request) -> web.Response:
     """204 when the file is gone, 404 when there was none."""
     runner = request.app[RUNNER]

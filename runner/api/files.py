@@ -14,11 +14,23 @@ from aiohttp import web
 
 from runner.api import headers
 from runner.api.conditional import matches
+from runner.api.contract import (
+    ETAG,
+    EXPECTED,
+    FILE_PATH,
+    FLAG,
+    IF_NONE_MATCH,
+    SESSION,
+    Answer,
+    Parameter,
+    Said,
+    offers,
+)
 from runner.api.patience import Patience
 from runner.api.ranges import wanted_bytes
 from runner.api.responses import json_response
 from runner.context import RUNNER, Runner
-from runner.errors import BadRequest, NotFound
+from runner.errors import BadRequest, NotFound, RangeNotSatisfiable
 from runner.finish import finish
 from runner.session.ledger import Ledger
 from runner.wire import FileInfo, FileList
@@ -28,11 +40,33 @@ from runner.workspace.paths import SafePath
 from runner.workspace.tree import Entry, Kind, TooManyEntriesError, Tree
 
 LISTED_MAX = 20_000
+#: Never rendered by a browser on this origin, whatever the program called it.
+MEDIA_TYPE = "application/octet-stream"
 #: Of one listing with hashes.
 LIST_HASH_BYTES = 4 << 30
 CHUNK = 256 << 10
+HASHED = Parameter("query", "sha256", "`1`: with the files' hashes.", FLAG)
+RANGE = Parameter(
+    "header", "Range", "One range of bytes; several are ignored.", raises=(RangeNotSatisfiable,)
+)
+IF_RANGE = Parameter(
+    "header",
+    "If-Range",
+    "The entity tag that `Range` is of: all bytes where it is another.",
+    raises=(),
+)
+_SAID = (
+    ETAG,
+    Said("Accept-Ranges", "`bytes`."),
+    Said("Content-Disposition", "The file's name, as an attachment's."),
+)
 
 
+@offers(
+    Answer(200, "The files.", FileList),
+    parameters=(SESSION, EXPECTED, HASHED),
+    raises=(NotFound,),
+)
 async def list_files(request: web.Request) -> web.Response:
     """Every regular file that has a name JSON can carry, sorted; `?sha256=1` hashes them too."""
     runner = _authorized(request)
@@ -43,6 +77,18 @@ async def list_files(request: web.Request) -> web.Response:
     return json_response(await finish(listed))
 
 
+@offers(
+    Answer(200, "The file.", media=(MEDIA_TYPE,), headers=_SAID),
+    Answer(
+        206,
+        "The range.",
+        media=(MEDIA_TYPE,),
+        headers=(*_SAID, Said("Content-Range", "Which bytes, and of how many.")),
+    ),
+    Answer(304, "The caller has it.", headers=(ETAG,)),
+    parameters=(SESSION, EXPECTED, FILE_PATH, IF_NONE_MATCH, RANGE, IF_RANGE),
+    raises=(NotFound,),
+)
 async def download(request: web.Request) -> web.StreamResponse:
     """The bytes of one regular file; `Range`, `ETag` and `If-None-Match` as RFC 9110 has them."""
     runner = _authorized(request)
@@ -164,8 +210,7 @@ async def _send(
     response = web.StreamResponse(
         status=HTTPStatus.PARTIAL_CONTENT if part else HTTPStatus.OK,
         headers={
-            # Never rendered by a browser on this origin, whatever the program called it.
-            "Content-Type": "application/octet-stream",
+            "Content-Type": MEDIA_TYPE,
             "X-Content-Type-Options": "nosniff",
             "Content-Disposition": f"attachment; filename*=UTF-8''{quote(path.name, safe='')}",
             "Accept-Ranges": "bytes",

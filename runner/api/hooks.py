@@ -16,9 +16,16 @@ import msgspec
 from aiohttp import web
 
 from runner.api import bodies
+from runner.api.contract import Answer, Body, offers
 from runner.api.responses import json_response
 from runner.context import RUNNER, Runner
-from runner.errors import BadRequest, NotReady, WorkspaceDirty
+from runner.errors import (
+    BadRequest,
+    BodyTooLarge,
+    InsufficientStorage,
+    NotReady,
+    WorkspaceDirty,
+)
 from runner.vm import clock
 from runner.vm.steps import Step
 
@@ -54,11 +61,18 @@ class HookReply(msgspec.Struct, frozen=True, omit_defaults=True):
     steps: list[Step] = []
 
 
+#: Whatever media type it claims.
+_TAKES = Body(HookBody, required=False, raises=(BadRequest, BodyTooLarge))
+_DONE = Answer(200, "Done, or nothing was to be done.", HookReply)
+
+
+@offers(_DONE, raises=(NotReady,))
 async def ready(request: web.Request) -> web.Response:
     """200 once every check of a real jail has passed; the platform then takes its snapshot."""
     return await _checked(request, "ready")
 
 
+@offers(_DONE, raises=(NotReady,))
 async def validate(request: web.Request) -> web.Response:
     """The same of a VM that was started from the snapshot."""
     return await _checked(request, "validate")
@@ -73,6 +87,7 @@ async def _checked(request: web.Request, hook: str) -> web.Response:
     return json_response(HookReply(hook=hook, status="ok"))
 
 
+@offers(_DONE, takes=_TAKES, raises=(InsufficientStorage,))
 async def run(request: web.Request) -> web.Response:
     """Names the VM and the session that it is for. The first valid one wins.
 
@@ -95,16 +110,19 @@ async def run(request: web.Request) -> web.Response:
     return json_response(HookReply(hook="run", status="ok", steps=steps))
 
 
+@offers(_DONE, takes=_TAKES)
 async def suspend(request: web.Request) -> web.Response:
     """Quiesces and syncs; says of each whether it was done."""
     return await _act(request, "suspend", lambda runner, _: runner.machine.suspend())
 
 
+@offers(_DONE, takes=_TAKES)
 async def resume(request: web.Request) -> web.Response:
     """Clock, entropy, and nothing of before the suspend is kept warm; says what was done."""
     return await _act(request, "resume", _resume)
 
 
+@offers(_DONE, takes=_TAKES)
 async def terminate(request: web.Request) -> web.Response:
     """Ends and reaps every jail, then wipes."""
     return await _act(request, "terminate", lambda runner, _: runner.machine.terminate())

@@ -8,15 +8,17 @@ from aiohttp import web
 
 from runner.api import bodies, headers
 from runner.api.archives import MEDIA_TYPES
+from runner.api.contract import COUNT, Answer, Body, Parameter, offers
 from runner.api.middleware import EVENT
 from runner.api.responses import json_response
 from runner.context import RUNNER
-from runner.errors import BadRequest, BodyTooLarge, Overloaded
+from runner.errors import BadRequest, BodyTooLarge, InsufficientStorage, Overloaded
 from runner.finish import finish
 from runner.inputs.push import Push
 from runner.wire import InputReference, Probed, ProbeRequest, Pushed
 
 EXPANDED_BYTES = "X-CodeAPI-Input-Expanded-Bytes"
+DECLARED = Parameter("header", EXPANDED_BYTES, "Bytes of all members together.", COUNT)
 #: Each has a thread and its bytes in staging.
 PUSHES_AT_ONCE = 16
 
@@ -28,6 +30,7 @@ def prepare(app: web.Application) -> None:
     app[_UNDER_WAY] = asyncio.Semaphore(PUSHES_AT_ONCE)
 
 
+@offers(Answer(200, "Those that are not here.", Probed), takes=Body(ProbeRequest))
 async def probe(request: web.Request) -> web.Response:
     """Which of the named inputs are not here, with their bytes verified."""
     asked = await headers.json_body(request, ProbeRequest)
@@ -38,6 +41,12 @@ async def probe(request: web.Request) -> web.Response:
     return json_response(Probed(missing=[InputReference(cache_key=key) for key in missing]))
 
 
+@offers(
+    Answer(200, "All of them are here.", Pushed),
+    parameters=(DECLARED,),
+    takes=Body(media=MEDIA_TYPES, says="A tar.gz of `<key>` and `<key>.json` pairs."),
+    raises=(Overloaded, InsufficientStorage),
+)
 async def push(request: web.Request) -> web.Response:
     """Takes a tar.gz of `<key>` and `<key>.json` pairs: all of them, or none and an error."""
     runner = request.app[RUNNER]

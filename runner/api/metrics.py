@@ -4,10 +4,12 @@ from __future__ import annotations
 
 from aiohttp import web
 
+from runner.api.contract import Answer, offers
 from runner.context import RUNNER
 from runner.metrics import CONTENT_TYPE
 
 
+@offers(Answer(200, "The metrics.", media=("text/plain",)))
 async def get(request: web.Request) -> web.Response:
     """Never waits for the session."""
     runner = request.app[RUNNER]

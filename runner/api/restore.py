@@ -6,15 +6,51 @@ from aiohttp import web
 
 from runner.api import headers
 from runner.api.archives import MEDIA_TYPES, MULTIPART, Archives
+from runner.api.contract import (
+    COUNT,
+    EXPECTED,
+    SESSION,
+    SIDECAR_KEY,
+    Answer,
+    Body,
+    Parameter,
+    offers,
+)
 from runner.api.middleware import EVENT
 from runner.api.responses import json_response
 from runner.context import RUNNER
-from runner.errors import CheckpointTooLarge
+from runner.errors import (
+    CheckpointRefused,
+    CheckpointTooLarge,
+    UnsupportedMediaType,
+)
 from runner.wire import Restored, Staged
 
 MORE = "X-Checkpoint-More"
+_MORE = Parameter(
+    "header",
+    MORE,
+    "`true`: more archives come, in requests of their own.",
+    {"type": "string", "enum": ["true", "false"], "default": "false"},
+)
+_DECLARED = Parameter(
+    "header",
+    headers.EXPANDED_BYTES,
+    "Bytes of the state's tar, as its checkpoint said: without room for them nothing begins.",
+    COUNT,
+)
 
 
+@offers(
+    Answer(200, "The archives' tree is the workspace.", Restored),
+    Answer(202, "The next archive may come.", Staged),
+    parameters=(SESSION, EXPECTED, SIDECAR_KEY, _MORE, _DECLARED),
+    takes=Body(
+        media=(*MEDIA_TYPES, MULTIPART),
+        says="A checkpoint's tar.gz, or as parts a full one and its deltas, in their order.",
+        raises=(CheckpointRefused, CheckpointTooLarge, UnsupportedMediaType),
+    ),
+)
 async def post(request: web.Request) -> web.StreamResponse:
     """200 once the archives' tree is the workspace. Any failure after the start has wiped it.
 

@@ -6,12 +6,14 @@ import os
 
 from aiohttp import web
 
+from runner.api.contract import Answer, offers
 from runner.api.responses import json_response
 from runner.context import RUNNER
 from runner.execution.limits import ceilings
 from runner.wire import RuntimeInfo
 
 
+@offers(Answer(200, "The runtimes.", list[RuntimeInfo]))
 async def get(request: web.Request) -> web.Response:
     """A list, as runners of the Piston family answer it, with the ceilings of the limits."""
     runner = request.app[RUNNER]

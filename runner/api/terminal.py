@@ -11,20 +11,62 @@ from aiohttp import web
 
 from jail.profile import WindowSize
 from runner.api import headers
+from runner.api.contract import (
+    COUNT,
+    EXPECTED,
+    FLAG,
+    MAYBE_SESSION,
+    SESSION,
+    Answer,
+    Parameter,
+    Schema,
+    offers,
+)
 from runner.api.conversation import FRAME_BYTES, converse
 from runner.api.middleware import EVENT, TICKET
 from runner.api.origin import refuse_foreign_page
 from runner.api.responses import json_response
 from runner.context import RUNNER
-from runner.errors import BadRequest
+from runner.errors import (
+    BadRequest,
+    IncarnationMismatch,
+    InsufficientStorage,
+    JailFailed,
+    NotFound,
+    OriginRefused,
+    Overloaded,
+    SessionUnbound,
+)
 from runner.terminal.terminals import Asked
 from runner.terminal.tickets import LIFETIME_S
 from runner.wire import TerminalTicket
 
 #: Seconds for a client to answer a close frame.
 CLOSE_TIMEOUT = 2.0
+SIDE_MAX, OFFSET_MAX = 1000, 1 << 60
+_SIDE: Schema = {"type": "integer", "minimum": 1, "maximum": SIDE_MAX}
+ORIGIN = Parameter("header", "Origin", "A browser's: the page that asks.", raises=(OriginRefused,))
+INCARNATION = Parameter(
+    "query",
+    "incarnation",
+    f"As {headers.EXPECTED_INCARNATION}, where no header can be sent.",
+    raises=(BadRequest, IncarnationMismatch),
+)
+_VIEW = (
+    Parameter("query", "terminal", "The terminal that is meant, by its id.", raises=(NotFound,)),
+    Parameter("query", "offset", "Bytes of that terminal that the client has.", COUNT),
+    Parameter("query", "cols", "Columns of the window; together with `rows`.", _SIDE),
+    Parameter("query", "rows", "Rows of the window.", _SIDE),
+    Parameter("query", "takeover", "`1`: in place of a client that is attached.", FLAG),
+    Parameter("query", "ack", "`1`: the client says itself how far it got.", FLAG),
+)
 
 
+@offers(
+    Answer(101, "A WebSocket (RFC 6455); its frames are described in docs/terminal.md."),
+    parameters=(ORIGIN, MAYBE_SESSION, EXPECTED, INCARNATION, *_VIEW),
+    raises=(BadRequest, SessionUnbound, JailFailed, Overloaded),
+)
 async def get(request: web.Request) -> web.StreamResponse:
     """101 once a shell runs on a provisioned incarnation."""
     runner = request.app[RUNNER]
@@ -46,6 +88,11 @@ async def get(request: web.Request) -> web.StreamResponse:
     return ws
 
 
+@offers(
+    Answer(201, "The ticket.", TerminalTicket),
+    parameters=(ORIGIN, SESSION, EXPECTED, INCARNATION),
+    raises=(Overloaded, InsufficientStorage),
+)
 async def issue_ticket(request: web.Request) -> web.Response:
     """A ticket for this session and the incarnation it has; binds as any first request does."""
     runner = request.app[RUNNER]
@@ -82,8 +129,9 @@ def _asked(request: web.Request) -> Asked:
         if expected not in (None, ticket.incarnation):
             raise BadRequest("the ticket is of another incarnation", field="incarnation")
         expected = ticket.incarnation
-    columns, rows = _number(request, "cols", 1, 1000), _number(request, "rows", 1, 1000)
-    offset = _number(request, "offset", 0, 1 << 60)
+    columns = _number(request, "cols", 1, SIDE_MAX)
+    rows = _number(request, "rows", 1, SIDE_MAX)
+    offset = _number(request, "offset", 0, OFFSET_MAX)
     name = _parameter(request, "terminal")
     if offset is not None and name is None:
         raise BadRequest("it needs the terminal that it is an offset of", field="offset")
