@@ -107,10 +107,12 @@ test-vm: setup
 	@sh image/install-system-packages $(IMAGE_SYSTEM) $(VM_SYSTEM) || echo "trying without them"
 	@$(PROVE).machine || test $$? -eq 77
 
-## serve on 127.0.0.1:8080
+# The daemon takes the shell's place and its process id: what make is told to end, it ends.
+## serve on RUNNER_HOST and RUNNER_PORT, 127.0.0.1:8080, with the console page
 run: setup
-	@$(BIN)/python -m tests.e2e.hello &
-	@RUNNER_CONSOLE=true $(BIN)/sandbox-runner serve
+	@export RUNNER_CONSOLE=$${RUNNER_CONSOLE:-true}; \
+	($(BIN)/python -m tests.e2e.hello $$$$ &); \
+	exec $(BIN)/sandbox-runner serve
 
 ## 10,000 random steps of the real daemon beside the model; MODEL_SEED chooses others
 model: setup
