@@ -45,14 +45,24 @@ VM_SYSTEM := \
 	qemu-system-x86:/usr/bin/qemu-system-x86_64 \
 	busybox-static:/bin/busybox
 
-.PHONY: setup demo test test-long test-browser screenshots vendor run model crash bench big fuzz docs lint format clean
+.PHONY: help setup demo test test-long test-browser screenshots vendor run
+.PHONY: model soak fuzz big crash bench docs lint format clean
 .PHONY: image test-image test-vm
+
+.DEFAULT_GOAL := help
+
+## what there is to make
+help:
+	@awk '/^## / { says = substr($$0, 4); next } \
+		/^[a-z-]+:/ && says { sub(/:.*/, ""); printf "make %-14s%s\n", $$0, says } \
+		{ says = "" }' $(firstword $(MAKEFILE_LIST))
 
 ## the virtual environment, the dependencies, and system packages if any are missing
 setup: $(STAMP)
 
 $(STAMP): pyproject.toml setup.py $(wildcard jail/native/*.c)
 	@sh image/install-system-packages $(SYSTEM)
+	@echo "installing into $(VENV), half a minute"
 	$(PYTHON) -m venv $(VENV)
 	$(BIN)/python -m pip install --quiet --editable '.[dev]'
 	touch $@
@@ -145,14 +155,17 @@ bench: setup
 docs: setup
 	@$(BIN)/python -m docs.generate
 
+## what the tools say of the style and the types
 lint: setup
 	$(BIN)/ruff format --check .
 	$(BIN)/ruff check .
 	$(BIN)/mypy
 
+## what the tools can put right by themselves
 format: setup
 	$(BIN)/ruff format .
 	$(BIN)/ruff check --fix .
 
+## away with all that was made
 clean:
 	rm -rf $(VENV) build dist *.egg-info jail/bin .pytest_cache .mypy_cache .ruff_cache .hypothesis

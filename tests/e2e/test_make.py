@@ -1,4 +1,4 @@
-"""`make run` as a newcomer uses it: what it prints, and that it ends.
+"""`make run` as a newcomer uses it: what it prints, and that it ends; and what `make` lists.
 
 The virtual environment that make would set up is stood in for by the one that runs this.
 """
@@ -8,6 +8,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -124,3 +125,12 @@ async def test_no_console_is_told_of_where_it_is_switched_off(fast_dir: Path) ->
         make.terminate()
         rest, _ = await asyncio.wait_for(make.communicate(), PATIENCE_S)
     assert b"/console" not in rest
+
+
+def test_make_lists_every_target_and_every_target_is_phony() -> None:
+    made = subprocess.run(["make"], cwd=REPOSITORY, capture_output=True, text=True, check=True)
+    listed = set(re.findall(r"^make (\S+) +\S", made.stdout, re.M))
+    makefile = (REPOSITORY / "Makefile").read_text("utf-8")
+    targets = set(re.findall(r"^([a-z][a-z-]*):(?!=)", makefile, re.M))
+    phony = set(" ".join(re.findall(r"^\.PHONY:(.*)$", makefile, re.M)).split())
+    assert listed == targets == phony
