@@ -13,6 +13,7 @@ from runner.execution.executor import Executor
 from runner.fileserver.client import FileServer
 from runner.health import Readiness
 from runner.inputs.cache import InputCache
+from runner.longwork import Lanes
 from runner.looplag import LoopLag
 from runner.metrics import Metrics
 from runner.session.checkpointing import Checkpointing
@@ -42,6 +43,7 @@ class Runner:
     inputs: InputCache
     terminals: Terminals
     file_server: FileServer | None
+    lanes: Lanes
 
     @property
     def provision(self) -> Provision:

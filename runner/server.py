@@ -8,6 +8,7 @@ import logging
 import os
 import signal
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 
 from aiohttp import web
@@ -22,6 +23,10 @@ from runner.wiring import wire
 from runner.workspace.dataroot import DataRoot, Owner
 
 log = logging.getLogger(__name__)
+
+#: Threads of the loop's own, beside one for each job, for what is short. By default they are as few
+#: as the CPUs and four.
+SHORT_WORK_THREADS = 24
 
 STOP_SIGNALS = (signal.SIGTERM, signal.SIGINT)
 
@@ -40,6 +45,9 @@ async def serve(settings: Settings) -> int | None:
     What keeps it from starting is a `DataRootUnusable`, `RuntimesError`, `JailError` or OSError.
     """
     stop = Stop()
+    asyncio.get_running_loop().set_default_executor(
+        ThreadPoolExecutor(SHORT_WORK_THREADS + settings.max_jobs, thread_name_prefix="short")
+    )
     with capture_signals(stop):
         guard.protect()
         data = DataRoot.open(

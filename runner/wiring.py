@@ -10,7 +10,7 @@ from jail.host import JailHost
 from jail.profile import Limits
 from runner.context import Runner
 from runner.execution.boot import Boots, Provisioner
-from runner.execution.delivery import Outbox
+from runner.execution.delivery import Outbox, inline_caps
 from runner.execution.executions import Executions
 from runner.execution.executor import Executor
 from runner.execution.intake import Intake
@@ -19,6 +19,7 @@ from runner.fileserver.client import FileServer
 from runner.health import Readiness
 from runner.inputs.cache import InputCache
 from runner.inputs.resolve import Resolver
+from runner.longwork import Lanes
 from runner.looplag import LoopLag
 from runner.metrics import Metrics
 from runner.session.adoption import adopt
@@ -27,6 +28,7 @@ from runner.settings import Settings
 from runner.terminal.terminals import Terminals
 from runner.vm.machine import Machine
 from runner.workspace.dataroot import DataRoot
+from runner.workspace.outputs import Caps
 
 
 async def wire(settings: Settings, data: DataRoot, host: JailHost) -> Runner:
@@ -37,15 +39,22 @@ async def wire(settings: Settings, data: DataRoot, host: JailHost) -> Runner:
     identity = Identity(settings.session_uid, settings.session_gid, settings.network)
     inputs = await asyncio.to_thread(InputCache, data.inputs, max_bytes=settings.input_cache_bytes)
     file_server = make_file_server(settings)
-    resolver = Resolver(inputs, data.staging, file_server, file_max_bytes=settings.file_max_bytes)
+    lanes = Lanes()
+    resolver = Resolver(
+        inputs,
+        data.staging,
+        file_server,
+        file_max_bytes=settings.file_max_bytes,
+        lane=lanes.inputs,
+    )
     executor = Executor(
         host=host,
         data=data,
         identity=identity,
         settings=settings,
         metrics=metrics,
-        intake=Intake(resolver),
-        outbox=Outbox(file_server, inline_max_bytes=settings.inline_max_bytes),
+        intake=Intake(resolver, lanes),
+        outbox=Outbox(file_server, caps=output_caps(settings), lanes=lanes),
     )
     boots = Boots(
         Provisioner(
@@ -99,6 +108,7 @@ async def wire(settings: Settings, data: DataRoot, host: JailHost) -> Runner:
         metrics=metrics,
         loop_lag=LoopLag(metrics.loop_lag),
         file_server=file_server,
+        lanes=lanes,
         machine=Machine(host=host, data=data, session=session, inputs=inputs, readiness=readiness),
     )
 
@@ -108,6 +118,15 @@ def make_file_server(settings: Settings) -> FileServer | None:
     if settings.file_server_url is None:
         return None
     return FileServer(settings.file_server_url, timeout=settings.file_server_timeout)
+
+
+def output_caps(settings: Settings) -> Caps:
+    """Of one collection, by where its outputs go."""
+    if settings.file_server_url is not None:
+        return Caps()
+    return inline_caps(
+        inline_bytes=settings.inline_max_bytes, input_bytes=settings.input_cache_bytes
+    )
 
 
 def boot_limits(settings: Settings) -> Limits:

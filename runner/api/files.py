@@ -37,6 +37,7 @@ from runner.wire import FileInfo, FileList
 from runner.workspace.editing import entity_tag
 from runner.workspace.fingerprint import ChangedWhileReadError, hash_file
 from runner.workspace.paths import SafePath
+from runner.workspace.stopping import NEVER, Stop
 from runner.workspace.tree import Entry, Kind, TooManyEntriesError, Tree
 
 LISTED_MAX = 20_000
@@ -73,8 +74,11 @@ async def list_files(request: web.Request) -> web.Response:
     hashed = request.query.get("sha256", "0")
     if hashed not in ("0", "1"):
         raise BadRequest("it is 0 or 1", field="sha256")
-    listed = asyncio.to_thread(_list, runner, hash_bytes=LIST_HASH_BYTES if hashed == "1" else -1)
-    return json_response(await finish(listed))
+    if hashed == "1":
+        listed = await runner.lanes.listings.run(lambda stop: _list(runner, LIST_HASH_BYTES, stop))
+    else:
+        listed = await finish(asyncio.to_thread(_list, runner, -1))
+    return json_response(listed)
 
 
 @offers(
@@ -132,7 +136,7 @@ def _workspace(runner: Runner) -> Tree:
         raise NotFound("the session has no files yet") from None
 
 
-def _list(runner: Runner, *, hash_bytes: int) -> FileList:
+def _list(runner: Runner, hash_bytes: int, stop: Stop = NEVER) -> FileList:
     """`hash_bytes`: of files that may be read for their hashes; below 0: none is."""
     listed: list[FileInfo] = []
     truncated = False
@@ -145,9 +149,10 @@ def _list(runner: Runner, *, hash_bytes: int) -> FileList:
                     path = b"/".join(entry.parts).decode("utf-8")
                 except UnicodeDecodeError:
                     continue
+                stop.check()
                 sha256 = None
                 if entry.stat.st_size <= hash_bytes:
-                    sha256 = _hash(entry)
+                    sha256 = _hash(entry, stop)
                     hash_bytes -= entry.stat.st_size
                 listed.append(
                     FileInfo(
@@ -163,14 +168,14 @@ def _list(runner: Runner, *, hash_bytes: int) -> FileList:
     return FileList(files=listed, truncated=truncated)
 
 
-def _hash(entry: Entry) -> str | None:
+def _hash(entry: Entry, stop: Stop) -> str | None:
     """Read anew: a program may be running, and then a remembered hash proves nothing."""
     try:
         fd = entry.open()
     except OSError:
         return None
     try:
-        return hash_file(fd).sha256
+        return hash_file(fd, stop=stop).sha256
     except (OSError, ChangedWhileReadError):
         return None
     finally:

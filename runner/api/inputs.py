@@ -13,7 +13,6 @@ from runner.api.middleware import EVENT
 from runner.api.responses import json_response
 from runner.context import RUNNER
 from runner.errors import BadRequest, BodyTooLarge, InsufficientStorage, Overloaded
-from runner.finish import finish
 from runner.inputs.push import Push
 from runner.wire import InputReference, Probed, ProbeRequest, Pushed
 
@@ -37,7 +36,8 @@ async def probe(request: web.Request) -> web.Response:
     keys = [ref.cache_key for ref in asked.refs]
     if len(set(keys)) < len(keys):
         raise BadRequest("one is named twice", field="refs", reason="duplicate")
-    missing = await finish(asyncio.to_thread(request.app[RUNNER].inputs.missing, keys))
+    runner = request.app[RUNNER]
+    missing = await runner.lanes.inputs.run(lambda stop: runner.inputs.missing(keys, stop))
     return json_response(Probed(missing=[InputReference(cache_key=key) for key in missing]))
 
 

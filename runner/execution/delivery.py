@@ -11,25 +11,32 @@ import base64
 import hashlib
 import os
 from collections.abc import AsyncIterator
-from dataclasses import dataclass, field
-from urllib.parse import quote
+from dataclasses import dataclass, field, replace
 
 import msgspec
 
 from runner import wire
-from runner.execution.outputs import NOT_WALKED, Collected, Deliverable, merged, result_file
+from runner.execution.outputs import (
+    NOT_WALKED,
+    Collected,
+    Deliverable,
+    merged,
+    result_file,
+    skipped_file,
+)
 from runner.execution.request import Plan, new_id
 from runner.execution.space import Space
 from runner.fileserver.client import READ_BYTES, FileServer, ObjectName
 from runner.fileserver.retry import TransferFailed
 from runner.finish import finish
+from runner.longwork import SHORT_BYTES, SHORT_ENTRIES, Lanes
 from runner.workspace.fingerprint import ChangedWhileReadError
-from runner.workspace.outputs import Reason, read_bounded
+from runner.workspace.outputs import Caps, Reason, read_bounded
 
-#: `skipped` reasons; an upload that failed says `upload_` and the transfer's failure.
-INLINE_BUDGET = "inline_budget"
+#: `skipped` reason of an upload that failed, with the transfer's failure behind it.
 UPLOAD = "upload_"
 UPLOADS_AT_ONCE = 8
+COMPARED_BYTES = 1 << 30
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,16 +56,18 @@ NOTHING_WALKED = Delivery(skipped=[wire.SkippedFile(name="*", reason=NOT_WALKED)
 class Outbox:
     """Where outputs go."""
 
-    def __init__(self, server: FileServer | None, *, inline_max_bytes: int) -> None:
+    def __init__(self, server: FileServer | None, *, caps: Caps, lanes: Lanes) -> None:
+        """`caps` bound what is inlined where there is no server."""
         self._server = server
-        self._inline_max_bytes = inline_max_bytes
+        self._caps = caps
+        self._short = replace(caps, read_bytes=SHORT_BYTES, entries=SHORT_ENTRIES)
+        self._lanes = lanes
 
     async def deliver(self, plan: Plan, space: Space) -> Delivery:
         """Collects what the client does not have yet, and delivers what it can of it."""
-        found: Collected = await finish(asyncio.to_thread(space.collect))
+        found = await self._collect(space)
         if self._server is None:
-            budget = self._inline_max_bytes
-            rows = await finish(asyncio.to_thread(_inline_all, plan, space, found, budget))
+            rows = await finish(asyncio.to_thread(_inline_all, plan, space, found))
         else:
             rows = await _upload_all(self._server, plan, space, found)
         files = [row for row in rows if isinstance(row, wire.ResultFile)]
@@ -70,6 +79,23 @@ class Outbox:
             surfaced=found.surfaced | {row.name: row.sha256 for row in files if row.sha256},
         )
 
+    async def _collect(self, space: Space) -> Collected:
+        """Nearly always it is short. What is not waits for its like, and for nobody else."""
+        found: Collected = await finish(asyncio.to_thread(space.collect, self._short))
+        if not found.is_cut:
+            return found
+        lane = self._lanes.of(lasting=space.lasting)
+        return await lane.run(lambda stop: space.collect(self._caps, stop))
+
+
+def inline_caps(*, inline_bytes: int, input_bytes: int) -> Caps:
+    """Without a file server most of what is large is named and not read.
+
+    What is still read is what the client may have: pushed inputs, at most `input_bytes` of them in
+    one request, and what it has had from here.
+    """
+    return Caps(read_bytes=max(COMPARED_BYTES, input_bytes), inline_bytes=inline_bytes)
+
 
 _Row = wire.ResultFile | wire.SkippedFile
 
@@ -80,24 +106,15 @@ def _row(plan: Plan, deliverable: Deliverable) -> wire.ResultFile:
 
 def _skipped(space: Space, deliverable: Deliverable, reason: str) -> wire.SkippedFile:
     fetchable = space.lasting and not deliverable.is_marker
-    return wire.SkippedFile(
-        name=deliverable.name,
-        reason=reason,
-        size=deliverable.output.size,
-        href=f"/session/files/{quote(deliverable.name)}" if fetchable else None,
-    )
+    return skipped_file(deliverable.name, reason, deliverable.output.size, fetchable=fetchable)
 
 
-def _inline_all(plan: Plan, space: Space, found: Collected, budget: int) -> list[_Row]:
-    """Inlines in the order of the walk, as far as the budget goes. Blocks."""
+def _inline_all(plan: Plan, space: Space, found: Collected) -> list[_Row]:
+    """Blocks. The walk has counted them: they are within the budget."""
     rows: list[_Row] = []
-    left = budget
     with space.tree() as tree:
         for each in found.deliverables:
             output = each.output
-            if output.size > left:
-                rows.append(_skipped(space, each, INLINE_BUDGET))
-                continue
             content = b""
             if not each.is_marker:
                 try:
@@ -107,7 +124,6 @@ def _inline_all(plan: Plan, space: Space, found: Collected, budget: int) -> list
                 except ChangedWhileReadError:
                     rows.append(_skipped(space, each, Reason.CHANGED_WHILE_READ.value))
                     continue
-            left -= output.size
             rows.append(_inline(_row(plan, each), content))
     return rows
 

@@ -9,14 +9,16 @@ from runner.execution.request import Plan
 from runner.execution.space import Space
 from runner.finish import finish
 from runner.inputs.resolve import Resolver
+from runner.longwork import SHORT_BYTES, Lanes
 from runner.workspace.priming import Inline, Input
 
 
 class Intake:
     """Where inputs come from."""
 
-    def __init__(self, resolver: Resolver) -> None:
+    def __init__(self, resolver: Resolver, lanes: Lanes) -> None:
         self._resolver = resolver
+        self._lanes = lanes
 
     async def prime(self, plan: Plan, space: Space) -> bool:
         """True: all of the request's files are in place. Or an error, and nothing has changed.
@@ -39,7 +41,11 @@ class Intake:
         async with resolving as resolved:
             inputs = (*inline, *resolved.inputs)
             try:
-                await finish(asyncio.to_thread(space.prime, inputs, resolved.references))
+                if sum(each.source.size for each in inputs) <= SHORT_BYTES:
+                    await finish(asyncio.to_thread(space.prime, inputs, resolved.references))
+                else:
+                    lane = self._lanes.of(lasting=space.lasting)
+                    await lane.run(lambda stop: space.prime(inputs, resolved.references, stop))
             except InsufficientStorage:
                 # In here, so that what this request needs of the cache stays.
                 if last or not await self._resolver.make_room():

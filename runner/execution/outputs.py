@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from urllib.parse import quote
 
 from runner import wire
 from runner.errors import InvalidPath
@@ -44,6 +45,8 @@ class Collected:
     surfaced: dict[str, str] = field(default_factory=dict)
     skipped: list[wire.SkippedFile] = field(default_factory=list)
     skipped_total: int = 0
+    #: The caps on looking and reading were reached.
+    is_cut: bool = False
 
 
 def collected(
@@ -51,15 +54,25 @@ def collected(
     primed: Mapping[str, Primed],
     surfaced: Mapping[str, str],
     references: Sequence[ReferencedFile],
+    *,
+    lasting: bool = False,
 ) -> Collected:
-    """Sorts what was found. `references` are the inputs by reference of this very request."""
+    """Sorts what was found. `references` are the inputs by reference of this very request.
+
+    `lasting`: the workspace can be asked for what does not come with the result.
+    """
     markers = [
         Deliverable(each, is_marker=True)
         for each in _markers(found.empty_dirs)
         if surfaced.get(str(each.path)) != EMPTY_SHA256
     ]
     deliverables = [*(Deliverable(each) for each in found.files), *markers]
-    skipped = [wire.SkippedFile(name=each.path, reason=each.reason.value) for each in found.skipped]
+    skipped = [
+        skipped_file(
+            each.path, each.reason.value, each.size, fetchable=lasting and each.size is not None
+        )
+        for each in found.skipped
+    ]
     skipped_total = found.skipped_total
     if not found.complete:
         # There is no name to give: the walk ended before it came to the rest.
@@ -76,6 +89,7 @@ def collected(
         },
         skipped=skipped,
         skipped_total=skipped_total,
+        is_cut=found.is_cut,
     )
 
 
@@ -84,6 +98,12 @@ def merged(
 ) -> list[wire.ResultFile]:
     """One list, in the order of the names' components."""
     return sorted([*delivered, *inherited], key=lambda each: each.name.split("/"))
+
+
+def skipped_file(name: str, reason: str, size: int | None, *, fetchable: bool) -> wire.SkippedFile:
+    """A row of what does not come, and where it can be had if it can."""
+    href = f"/session/files/{quote(name)}" if fetchable else None
+    return wire.SkippedFile(name=name, reason=reason, size=size, href=href)
 
 
 def result_file(

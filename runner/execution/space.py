@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import stat
 from collections.abc import Mapping, Sequence
+from types import MappingProxyType
 from typing import Protocol
 
 from runner.errors import InsufficientStorage
@@ -17,9 +18,13 @@ from runner.session.record import Dirty
 from runner.workspace.collecting import collect
 from runner.workspace.dataroot import DataRoot, Owner
 from runner.workspace.fingerprint import HashCache
+from runner.workspace.outputs import Caps
 from runner.workspace.placing import Staging, place, stage, survey
 from runner.workspace.priming import Input, Primed, plan
+from runner.workspace.stopping import NEVER, Stop
 from runner.workspace.tree import Tree
+
+_NONE: Mapping[str, int] = MappingProxyType({})
 
 
 class Space(Protocol):
@@ -32,13 +37,18 @@ class Space(Protocol):
     def present(self) -> bool:
         """Whether the workspace is there."""
 
-    def prime(self, inputs: Sequence[Input], references: Sequence[ReferencedFile]) -> None:
+    def prime(
+        self,
+        inputs: Sequence[Input],
+        references: Sequence[ReferencedFile],
+        stop: Stop = NEVER,
+    ) -> None:
         """Puts the inputs in place: all of them, or none and an error.
 
         `references`: those of them that are objects of the client's.
         """
 
-    def collect(self) -> Collected:
+    def collect(self, caps: Caps, stop: Stop = NEVER) -> Collected:
         """What the client does not have yet, and what it still has of what it sent."""
 
     def tree(self) -> Tree:
@@ -61,7 +71,9 @@ class JobSpace:
         self._data = data
         self._job = job
         self._primed: dict[str, Primed] = {}
+        self._cache = HashCache()
         self._references: Sequence[ReferencedFile] = ()
+        self._sizes = _NONE
         self.source = data.job_source(job)
 
     def present(self) -> bool:
@@ -72,21 +84,38 @@ class JobSpace:
             return False
         return True
 
-    def prime(self, inputs: Sequence[Input], references: Sequence[ReferencedFile]) -> None:
+    def prime(
+        self,
+        inputs: Sequence[Input],
+        references: Sequence[ReferencedFile],
+        stop: Stop = NEVER,
+    ) -> None:
         """Into an empty directory: nothing can be in the way, and a failure removes all of it."""
         owner = self._data.owner
         with (
             self._data.job(self._job) as tree,
-            _staged(self._data, tree, inputs, {}, {}, HashCache()) as staging,
+            _staged(self._data, tree, inputs, {}, {}, HashCache(), stop) as staging,
         ):
             staging.release()
             placed = place(tree, staging, {}, uid=owner.uid, gid=owner.gid)
         self._primed = dict(placed.primed)
         self._references = references
+        self._sizes = _sizes(inputs)
 
-    def collect(self) -> Collected:
+    def collect(self, caps: Caps, stop: Stop = NEVER) -> Collected:
         """All that the program made."""
-        return _collect(self, self._primed, {}, self._references, HashCache())
+        with self.tree() as tree:
+            found = collect(
+                tree,
+                self._primed,
+                {},
+                cache=self._cache,
+                caps=caps,
+                sent=_paths(self._references),
+                sizes=self._sizes,
+                stop=stop,
+            )
+        return collected(found, self._primed, {}, self._references)
 
     def tree(self) -> Tree:
         """The job's directory."""
@@ -106,28 +135,36 @@ class SessionSpace:
         self._hold = hold
         self._cache = cache
         self._references: Sequence[ReferencedFile] = ()
+        self._sizes = _NONE
         self.source = data.workspace_source()
 
     def present(self) -> bool:
         """Whether the workspace is there."""
         return self._data.workspace_present()
 
-    def prime(self, inputs: Sequence[Input], references: Sequence[ReferencedFile]) -> None:
+    def prime(
+        self,
+        inputs: Sequence[Input],
+        references: Sequence[ReferencedFile],
+        stop: Stop = NEVER,
+    ) -> None:
         """The session is dirty exactly while files are being moved into place."""
         try:
-            self._prime(inputs, references)
+            self._prime(inputs, stop)
         except InsufficientStorage:
             # On a full disk the program that makes room has to be put there first.
             if not self._data.reserve.give_up():
                 raise
-            self._prime(inputs, references)
+            self._prime(inputs, stop)
+        self._references = references
+        self._sizes = _sizes(inputs)
 
-    def _prime(self, inputs: Sequence[Input], references: Sequence[ReferencedFile]) -> None:
+    def _prime(self, inputs: Sequence[Input], stop: Stop) -> None:
         record = self._hold.record
         with (
             self._data.workspace() as tree,
             _staged(
-                self._data, tree, inputs, record.primed, record.surfaced, self._cache
+                self._data, tree, inputs, record.primed, record.surfaced, self._cache, stop
             ) as staging,
         ):
             staging.release()
@@ -140,12 +177,22 @@ class SessionSpace:
             placed = place(tree, staging, record.primed, uid=owner.uid, gid=owner.gid)
             # A file that the client has just written is no output of ours that it has.
             self._hold.whole(primed=placed.primed, written=dict.fromkeys(placed.written))
-        self._references = references
 
-    def collect(self) -> Collected:
+    def collect(self, caps: Caps, stop: Stop = NEVER) -> Collected:
         """What is new since the last delivery."""
         record = self._hold.record
-        return _collect(self, record.primed, record.surfaced, self._references, self._cache)
+        with self.tree() as tree:
+            found = collect(
+                tree,
+                record.primed,
+                record.surfaced,
+                cache=self._cache,
+                caps=caps,
+                sent=_paths(self._references),
+                sizes=self._sizes,
+                stop=stop,
+            )
+        return collected(found, record.primed, record.surfaced, self._references, lasting=True)
 
     def tree(self) -> Tree:
         """The workspace."""
@@ -170,21 +217,17 @@ def _staged(
     primed: Mapping[str, Primed],
     surfaced: Mapping[str, str],
     cache: HashCache,
+    stop: Stop,
 ) -> Staging:
     """The inputs, ready to be moved into place. The workspace has not been touched."""
-    present = survey(workspace, inputs, primed, cache)
+    present = survey(workspace, inputs, primed, cache, stop)
     steps = plan(inputs, primed, present, surfaced=surfaced)
-    return stage(data.staging, steps, uid=data.owner.uid, gid=data.owner.gid)
+    return stage(data.staging, steps, uid=data.owner.uid, gid=data.owner.gid, stop=stop)
 
 
-def _collect(
-    space: Space,
-    primed: Mapping[str, Primed],
-    surfaced: Mapping[str, str],
-    references: Sequence[ReferencedFile],
-    cache: HashCache,
-) -> Collected:
-    sent = frozenset(str(each.path) for each in references)
-    with space.tree() as tree:
-        found = collect(tree, primed, surfaced, cache=cache, sent=sent)
-    return collected(found, primed, surfaced, references)
+def _paths(references: Sequence[ReferencedFile]) -> frozenset[str]:
+    return frozenset(str(each.path) for each in references)
+
+
+def _sizes(inputs: Sequence[Input]) -> Mapping[str, int]:
+    return {str(each.path): each.source.size for each in inputs}

@@ -21,6 +21,7 @@ from dataclasses import dataclass
 
 from runner.workspace.descent import Parts
 from runner.workspace.fingerprint import ChangedWhileReadError, Fingerprint, hash_file
+from runner.workspace.stopping import NEVER, Stop, Stopped
 from runner.workspace.tree import Kind, Tree
 
 log = logging.getLogger(__name__)
@@ -105,18 +106,18 @@ class InputCache:
         """Bytes of all entries."""
         return self._bytes
 
-    def missing(self, keys: Iterable[str]) -> list[str]:
+    def missing(self, keys: Iterable[str], stop: Stop = NEVER) -> list[str]:
         """Those that are not here, in their order. The others count as used now."""
         absent = []
         for key in keys:
-            pinned = self.pin(key)
+            pinned = self.pin(key, stop)
             if pinned is None:
                 absent.append(key)
             else:
                 self.unpin(pinned)
         return absent
 
-    def pin(self, key: str) -> Pinned | None:
+    def pin(self, key: str, stop: Stop = NEVER) -> Pinned | None:
         """The entry with its bytes verified, or None; a damaged one is not there."""
         with self._lock:
             entry = self._entries.get(key)
@@ -124,8 +125,14 @@ class InputCache:
                 return None
             entry.pins += 1
             self._entries.move_to_end(key)
-        if self._is_sound(entry):
-            return Pinned(entry, self._tree)
+        pinned = Pinned(entry, self._tree)
+        try:
+            is_sound = self._is_sound(entry, stop)
+        except Stopped:
+            self.unpin(pinned)
+            raise
+        if is_sound:
+            return pinned
         log.warning("a cached input was damaged", extra={"key": key})
         with self._lock:
             entry.pins -= 1
@@ -172,7 +179,14 @@ class InputCache:
                     break
         return dropped
 
-    def _is_sound(self, entry: _Entry) -> bool:
+    def clear(self) -> None:
+        """Drops all there is. Nobody may be using any of it. Raises OSError if something stays."""
+        with self._lock:
+            for entry in list(self._entries.values()):
+                self._drop(entry)
+            self._tree.clear()
+
+    def _is_sound(self, entry: _Entry, stop: Stop) -> bool:
         """Reads the bytes unless they were verified and ctime says that nobody wrote since."""
         try:
             fd = self._tree.open_file(entry.parts)
@@ -180,7 +194,7 @@ class InputCache:
             return False
         try:
             known = Fingerprint.of(os.fstat(fd)) == entry.verified
-            if not known and hash_file(fd).sha256 != entry.sha256:
+            if not known and hash_file(fd, stop=stop).sha256 != entry.sha256:
                 return False
             # Being used is told to the next daemon by mtime, which moves ctime as well.
             self._tree.set_mtime(entry.parts, time.time_ns())

@@ -21,10 +21,12 @@ from runner.finish import finish
 from runner.inputs import markers
 from runner.inputs.cache import InputCache, Pinned
 from runner.inputs.keys import cache_key
+from runner.longwork import LongWork
 from runner.workspace.descent import Parts
 from runner.workspace.full import full_disk_is_told
 from runner.workspace.paths import SafePath
 from runner.workspace.priming import Inline, Input, Source, Staged, Stored
+from runner.workspace.stopping import Stop
 from runner.workspace.tree import Tree, write_all
 
 NOT_DELIVERED = "not_delivered"
@@ -65,11 +67,14 @@ class Resolver:
         server: FileServer | None,
         *,
         file_max_bytes: int,
+        lane: LongWork,
     ) -> None:
+        """`lane`: where pushed inputs are verified."""
         self._cache = cache
         self._staging = staging
         self._server = server
         self._file_max_bytes = file_max_bytes
+        self._lane = lane
 
     async def make_room(self) -> bool:
         """Gives the disk back what the cache holds and nobody uses; whether that was anything."""
@@ -95,7 +100,8 @@ class Resolver:
         try:
             keys = {file: _key(file) for file in files}
             if keys:
-                await finish(asyncio.to_thread(self._pin, set(keys.values()), pinned))
+                wanted = set(keys.values())
+                await self._lane.run(lambda stop: self._pin(wanted, pinned, stop))
             absent = [file for file in files if keys[file] not in pinned]
             fetched = await self._fetch_all(absent, root, grant) if absent else {}
             moved = _single_use(absent)
@@ -112,9 +118,9 @@ class Resolver:
         finally:
             await finish(asyncio.to_thread(self._leave, root, pinned))
 
-    def _pin(self, keys: set[str], pinned: dict[str, Pinned]) -> None:
+    def _pin(self, keys: set[str], pinned: dict[str, Pinned], stop: Stop) -> None:
         for key in keys:
-            found = self._cache.pin(key)
+            found = self._cache.pin(key, stop)
             if found is not None:
                 pinned[key] = found
 

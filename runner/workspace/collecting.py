@@ -10,6 +10,7 @@ import contextlib
 import os
 import stat
 from collections.abc import Collection, Mapping
+from types import MappingProxyType
 
 from runner.workspace.descent import NotRegularError
 from runner.workspace.fingerprint import (
@@ -18,11 +19,15 @@ from runner.workspace.fingerprint import (
     HashCache,
     Hashed,
     hash_file,
+    holes_of,
 )
 from runner.workspace.outputs import Caps, Output, Outputs, Reason, Skipped, Status
 from runner.workspace.paths import NAME_BYTES_MAX, SafePath
 from runner.workspace.priming import READ_ONLY_MODE, Primed
+from runner.workspace.stopping import NEVER, Stop
 from runner.workspace.tree import Entry, Kind, TooManyEntriesError, Tree
+
+_NONE: Mapping[str, int] = MappingProxyType({})
 
 
 def collect(
@@ -33,14 +38,18 @@ def collect(
     cache: HashCache,
     caps: Caps | None = None,
     sent: Collection[str] = (),
+    sizes: Mapping[str, int] = _NONE,
+    stop: Stop = NEVER,
 ) -> Outputs:
     """Walks the workspace. `primed` and `surfaced` (path → hash) are keyed by `str(path)`.
 
     `sent`: what the request that is now answered primed. At such a path the client knows best what
     it has: one that is as it was sent is unchanged, whatever was delivered from there before.
+    `sizes`: of primed files, as far as they are known: one of another size need not be read to know
+    that it was changed. Raises `Stopped` soon after `stop` is asked.
     `cache` is the session's only while no jail of it lives; see `fingerprint`.
     """
-    collection = _Collection(primed, surfaced, cache, caps or Caps(), sent)
+    collection = _Collection(primed, surfaced, cache, caps or Caps(), sent, sizes, stop)
     collection.run(workspace)
     return collection.found
 
@@ -61,6 +70,8 @@ class _Collection:
         cache: HashCache,
         caps: Caps,
         sent: Collection[str],
+        sizes: Mapping[str, int],
+        stop: Stop,
     ) -> None:
         self.found = Outputs()
         self._primed = primed
@@ -68,7 +79,11 @@ class _Collection:
         self._cache = cache
         self._caps = caps
         self._sent = sent
+        self._sizes = sizes
+        self._stop = stop
         self._read_left = caps.read_bytes
+        self._holes_left = caps.hole_bytes
+        self._inline_left = caps.inline_bytes
 
     def run(self, workspace: Tree) -> None:
         # A directory is empty when the walk yields nothing below it, and not itself once more.
@@ -91,6 +106,7 @@ class _Collection:
 
     def _visit(self, entry: Entry) -> Entry | None:
         """Judges one entry; returns it if it is a directory that may turn out empty."""
+        self._stop.check()
         if entry.kind is Kind.DIRECTORY:
             if entry.depth < self._caps.depth:
                 return entry
@@ -113,40 +129,63 @@ class _Collection:
         self.found.skipped_total += 1
         if len(self.found.skipped) < self._caps.skipped:
             shown = b"/".join(entry.parts).decode("utf-8", "backslashreplace")
-            self.found.skipped.append(Skipped(shown, reason))
+            size = entry.stat.st_size if reason is Reason.INLINE_BUDGET else None
+            self.found.skipped.append(Skipped(shown, reason, size))
 
     def _file(self, entry: Entry) -> None:
         try:
             name = _name_of(entry)
             before = self._primed.get(name)
-            sha256 = self._hash(entry, primed=before is not None)
             if before is not None and before.read_only:
-                # Its owner does not prove it: a program may swap two read-only inputs.
-                if sha256 == before.sha256 and _sealed(entry.stat):
-                    self.found.unchanged.append(SafePath(entry.parts))
-                else:
-                    self._skip(entry, Reason.READ_ONLY_INPUT)
+                self._compare_sealed(entry, name, before)
             else:
-                self._compare(entry, name, sha256, before)
+                self._compare(entry, name, before)
         except _SkipError as skip:
             self._skip(entry, skip.reason)
 
-    def _compare(self, entry: Entry, name: str, sha256: str, before: Primed | None) -> None:
+    def _compare_sealed(self, entry: Entry, name: str, before: Primed) -> None:
+        # Its owner does not prove it: a program may swap two read-only inputs.
+        if (
+            self._is_resized(entry, name)
+            or not _sealed(entry.stat)
+            or self._hash(entry, primed=True) != before.sha256
+        ):
+            raise _SkipError(Reason.READ_ONLY_INPUT)
+        self.found.unchanged.append(SafePath(entry.parts))
+
+    def _compare(self, entry: Entry, name: str, before: Primed | None) -> None:
         # What was delivered last is what the client has: an input that went back to its original
         # after an edit of it was delivered is an output again.
         delivered = self._surfaced.get(name)
+        if delivered is None and (before is None or self._is_resized(entry, name)):
+            # The client cannot have it, whatever it holds.
+            self._require_fit(entry)
+        sha256 = self._hash(entry, primed=before is not None)
         as_primed = before is not None and sha256 == before.sha256
         if as_primed and (delivered is None or name in self._sent):
             self.found.unchanged.append(SafePath(entry.parts))
         elif sha256 != delivered:
-            if entry.stat.st_size > self._caps.file_bytes:
-                raise _SkipError(Reason.TOO_LARGE)
-            if len(self.found.files) >= self._caps.files:
-                raise _SkipError(Reason.TOO_MANY)
+            self._require_fit(entry)
             status = Status.NEW if before is None and delivered is None else Status.MODIFIED
             mode = stat.S_IMODE(entry.stat.st_mode)
             path = SafePath(entry.parts)
             self.found.files.append(Output(path, entry.stat.st_size, mode, sha256, status, before))
+            if self._inline_left is not None:
+                self._inline_left -= entry.stat.st_size
+
+    def _is_resized(self, entry: Entry, name: str) -> bool:
+        """Whether its size alone says that it is not what was primed."""
+        return self._sizes.get(name, entry.stat.st_size) != entry.stat.st_size
+
+    def _require_fit(self, entry: Entry) -> None:
+        """Skips an output that would not be delivered."""
+        size = entry.stat.st_size
+        if size > self._caps.file_bytes:
+            raise _SkipError(Reason.TOO_LARGE)
+        if self._inline_left is not None and size > self._inline_left:
+            raise _SkipError(Reason.INLINE_BUDGET)
+        if len(self.found.files) >= self._caps.files:
+            raise _SkipError(Reason.TOO_MANY)
 
     def _hash(self, entry: Entry, *, primed: bool) -> str:
         """The hash, from the cache or by reading."""
@@ -156,21 +195,24 @@ class _Collection:
         size = entry.stat.st_size
         if size > self._caps.file_bytes and not primed:
             raise _SkipError(Reason.TOO_LARGE)
-        if size > self._read_left:
+        holes = holes_of(entry.stat)
+        if size > self._read_left or holes > self._holes_left:
+            self.found.uncompared = True
             raise _SkipError(Reason.NOT_COMPARED)
         self._read_left -= size
-        hashed = _read(entry)
+        self._holes_left -= holes
+        hashed = _read(entry, self._stop)
         if hashed.fingerprint != Fingerprint.of(entry.stat):
             raise _SkipError(Reason.CHANGED_WHILE_READ)
         self._cache.put(entry.parts, hashed)
         return hashed.sha256
 
 
-def _read(entry: Entry) -> Hashed:
+def _read(entry: Entry, stop: Stop) -> Hashed:
     try:
         fd = entry.open()
         try:
-            return hash_file(fd)
+            return hash_file(fd, stop=stop)
         finally:
             os.close(fd)
     except FileNotFoundError:

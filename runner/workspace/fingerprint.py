@@ -19,6 +19,7 @@ ctime has two blind spots, and each has its rule here:
 
 from __future__ import annotations
 
+import errno
 import hashlib
 import os
 import threading
@@ -27,10 +28,14 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from runner.workspace.descent import Parts
+from runner.workspace.stopping import NEVER, Stop
 
 #: Twice the coarsest tick that Linux is built with (HZ=100).
 RACY_NS = 20_000_000
 _READ_BYTES = 1 << 20
+_ZEROS = bytes(_READ_BYTES)
+#: What stat counts blocks in, whatever the file system's are.
+_STAT_BLOCK = 512
 
 
 class ChangedWhileReadError(Exception):
@@ -82,17 +87,24 @@ class Hashed:
         return self.fingerprint.ctime_ns > self.began_ns - RACY_NS
 
 
-def hash_file(fd: int, *, clock_ns: Callable[[], int] = time.time_ns) -> Hashed:
+def hash_file(fd: int, *, clock_ns: Callable[[], int] = time.time_ns, stop: Stop = NEVER) -> Hashed:
     """Reads an open regular file from its start, as far as it reached when the reading began.
 
     Raises `ChangedWhileReadError` if it changed meanwhile. A file that grows without end is not
-    followed: no more is read than its size, and one byte.
+    followed: no more is read than its size, and one byte. `stop` is looked at between chunks.
     """
     began_ns = clock_ns()
-    before = Fingerprint.of(os.fstat(fd))
+    status = os.fstat(fd)
+    before = Fingerprint.of(status)
+    has_holes = holes_of(status) > 0
     digest = hashlib.sha256()
     offset = 0
     while offset <= before.size:
+        stop.check()
+        if has_holes and _is_hole(fd, offset, before.size):
+            digest.update(_ZEROS)
+            offset += _READ_BYTES
+            continue
         chunk = os.pread(fd, min(_READ_BYTES, before.size + 1 - offset), offset)
         if not chunk:
             break
@@ -101,6 +113,25 @@ def hash_file(fd: int, *, clock_ns: Callable[[], int] = time.time_ns) -> Hashed:
     if offset != before.size or Fingerprint.of(os.fstat(fd)) != before:
         raise ChangedWhileReadError
     return Hashed(before, digest.hexdigest(), began_ns)
+
+
+def holes_of(status: os.stat_result) -> int:
+    """Bytes of a file that lie in no blocks, as far as stat tells."""
+    return max(0, status.st_size - status.st_blocks * _STAT_BLOCK)
+
+
+def _is_hole(fd: int, offset: int, size: int) -> bool:
+    """Whether a whole chunk of zeros follows that has no blocks, and so need not be read.
+
+    To read a hole fills the page cache with zeros; a program makes one of any size in no time.
+    """
+    if offset + _READ_BYTES > size:
+        return False
+    try:
+        return os.lseek(fd, offset, os.SEEK_DATA) >= offset + _READ_BYTES
+    except OSError as error:
+        # ENXIO: no more data before the end. Anything else: the file system cannot tell.
+        return error.errno == errno.ENXIO
 
 
 @dataclass(slots=True)

@@ -33,6 +33,8 @@ class Reason(StrEnum):
     TOO_MANY = "too_many"
     TOO_LARGE = "too_large"
     TOO_DEEP = "too_deep"
+    #: More than what is left of the bytes that a result may carry.
+    INLINE_BUDGET = "inline_budget"
     #: More bytes than may be read in one collection: it was not compared.
     NOT_COMPARED = "not_compared"
     NOT_REGULAR = "not_regular"
@@ -54,6 +56,10 @@ class Caps:
     file_bytes: int = 512 << 20
     #: Read and hashed altogether; what is known from the cache is free.
     read_bytes: int = 4 << 30
+    #: Of those, in holes: one of any size costs a program nothing, and to hash it what data costs.
+    hole_bytes: int = 1 << 30
+    #: Of outputs altogether; None for no bound of their own. What is over it is not read.
+    inline_bytes: int | None = None
     depth: int = DEPTH_MAX
     #: Entries of the tree that are looked at.
     entries: int = 250_000
@@ -80,6 +86,8 @@ class Skipped:
 
     path: str
     reason: Reason
+    #: Where it was left out for its size, and can be had otherwise.
+    size: int | None = None
 
 
 @dataclass(slots=True)
@@ -87,7 +95,8 @@ class Outputs:
     """What a collection found, each list in the order of the walk.
 
     `unchanged`: primed files that are as they were put. `skipped_total` counts those that are not
-    named as well. `complete`: the whole tree was looked at.
+    named as well. `complete`: the whole tree was looked at. `uncompared`: what may be read was not
+    enough.
     """
 
     files: list[Output] = field(default_factory=list)
@@ -96,6 +105,12 @@ class Outputs:
     empty_dirs: list[SafePath] = field(default_factory=list)
     unchanged: list[SafePath] = field(default_factory=list)
     complete: bool = True
+    uncompared: bool = False
+
+    @property
+    def is_cut(self) -> bool:
+        """Whether with larger caps on looking and reading there could be more."""
+        return self.uncompared or not self.complete
 
 
 def read_bounded(workspace: Tree, path: SafePath, *, size: int, sha256: str) -> bytes:

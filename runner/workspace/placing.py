@@ -34,6 +34,7 @@ from runner.workspace.priming import (
     Stored,
     supersede,
 )
+from runner.workspace.stopping import NEVER, Stop
 from runner.workspace.tree import Tree, write_all
 
 _CANNOT_CLONE = (errno.EOPNOTSUPP, errno.EXDEV, errno.EINVAL, errno.ENOTTY)
@@ -79,19 +80,23 @@ class Placed:
 
 
 def survey(
-    workspace: Tree, inputs: Iterable[Input], primed: Mapping[str, Primed], cache: HashCache
+    workspace: Tree,
+    inputs: Iterable[Input],
+    primed: Mapping[str, Primed],
+    cache: HashCache,
+    stop: Stop = NEVER,
 ) -> dict[SafePath, Present]:
     """What stands at the destinations. Reads a file only where its bytes decide something."""
     found: dict[SafePath, Present] = {}
     for each in inputs:
-        present = _look(workspace, each, primed.get(str(each.path)), cache)
+        present = _look(workspace, each, primed.get(str(each.path)), cache, stop)
         if present is not None:
             found[each.path] = present
     return found
 
 
 def _look(
-    workspace: Tree, wanted: Input, before: Primed | None, cache: HashCache
+    workspace: Tree, wanted: Input, before: Primed | None, cache: HashCache, stop: Stop
 ) -> Present | None:
     try:
         fd = workspace.open_file(wanted.path.parts)
@@ -109,7 +114,7 @@ def _look(
         parts = wanted.path.parts
         sha256 = cache.get(parts, status)
         if sha256 is None:
-            hashed = hash_file(fd)
+            hashed = hash_file(fd, stop=stop)
             cache.put(parts, hashed)
             sha256 = hashed.sha256
         return Present(sha256, sealed)
@@ -119,11 +124,14 @@ def _look(
         os.close(fd)
 
 
-def stage(staging: Tree, steps: Sequence[Step], *, uid: int, gid: int) -> Staging:
+def stage(
+    staging: Tree, steps: Sequence[Step], *, uid: int, gid: int, stop: Stop = NEVER
+) -> Staging:
     """Writes what is to be placed below the root-only `staging`, with its final owner and mode.
 
     Raises `InsufficientStorage` when the disk is full and `InputUnavailable` when a source is gone
-    or is not the bytes it was said to be. The workspace has not been touched then.
+    or is not the bytes it was said to be; `Stopped` soon after `stop` is asked. The workspace has
+    not been touched then.
     """
     root = (b"prime-" + secrets.token_hex(8).encode(),)
     ready: list[tuple[Step, Parts]] = []
@@ -137,7 +145,7 @@ def stage(staging: Tree, steps: Sequence[Step], *, uid: int, gid: int) -> Stagin
                     kept.append(step)
                     continue
                 target = (*root, b"%d" % number)
-                _stage_one(staging, step, target, uid, gid)
+                _stage_one(staging, step, target, uid, gid, stop)
                 ready.append((step, target))
         except BaseException:
             staging.remove(root)
@@ -157,7 +165,7 @@ def _reserve(staging: Tree, root: Parts, steps: Iterable[Step]) -> None:
         staging.ensure_dirs(parts, uid=0, gid=0, mode=0o700).close()
 
 
-def _stage_one(staging: Tree, step: Step, target: Parts, uid: int, gid: int) -> None:
+def _stage_one(staging: Tree, step: Step, target: Parts, uid: int, gid: int, stop: Stop) -> None:
     own_uid, own_gid, mode = (
         (0, 0, READ_ONLY_MODE) if step.input.read_only else (uid, gid, WRITABLE_MODE)
     )
@@ -174,7 +182,7 @@ def _stage_one(staging: Tree, step: Step, target: Parts, uid: int, gid: int) -> 
             try:
                 copy_fd = staging.create(target)
                 try:
-                    if _copy(stored_fd, copy_fd) != step.sha256:
+                    if _copy(stored_fd, copy_fd, stop) != step.sha256:
                         raise _gone(step.input)
                 finally:
                     os.close(copy_fd)
@@ -184,7 +192,7 @@ def _stage_one(staging: Tree, step: Step, target: Parts, uid: int, gid: int) -> 
     staging.chmod(target, mode)
 
 
-def _copy(source_fd: int, target_fd: int) -> str:
+def _copy(source_fd: int, target_fd: int, stop: Stop) -> str:
     """Clones or copies a file; the hash (hex) of what the copy now holds."""
     try:
         syscalls.clone_file(source_fd, target_fd)
@@ -197,6 +205,7 @@ def _copy(source_fd: int, target_fd: int) -> str:
     digest = hashlib.sha256()
     offset = 0
     while chunk := os.pread(source_fd, _COPY_BYTES, offset):
+        stop.check()
         digest.update(chunk)
         offset += len(chunk)
         if write:

@@ -25,7 +25,6 @@ OWN_NOTHING = {
     "jail/supervise.py": {"self.cgroup.wait_empty", "self.cgroup.remove"},
     "runner/api/file_edits.py": {"_put"},
     "runner/api/files.py": {"_list", "_read"},
-    "runner/api/inputs.py": {"request.app[RUNNER].inputs.missing"},
     "runner/execution/boot.py": {"self._owed"},
     "runner/execution/delivery.py": {"space.collect", "_inline_all", "read"},
     "runner/execution/executions.py": {"encode"},

@@ -6,11 +6,13 @@ import os
 import threading
 from pathlib import Path
 
+import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from runner.inputs.cache import InputCache
 from runner.inputs.keys import cache_key
+from runner.workspace.stopping import Stop, Stopped
 
 A, B, C, D = (letter * 64 for letter in "abcd")
 
@@ -50,6 +52,15 @@ def test_an_entry_in_use_survives_and_goes_when_it_is_let_go(shelf) -> None:
     shelf.put(cache, C, bytes(15))
     cache.unpin(pinned)
     assert (shelf.files, cache.size) == ([C], 15)
+
+
+def test_verifying_that_is_told_to_stop_pins_nothing(shelf) -> None:
+    cache, stop = shelf.cache(), Stop()
+    shelf.put(cache, A, b"a" * 10)
+    stop.ask()
+    with pytest.raises(Stopped):
+        cache.pin(A, stop)
+    assert cache.evict(1) == 1 and shelf.files == []
 
 
 def test_an_entry_that_is_replaced_while_in_use_keeps_its_bytes(shelf) -> None:
@@ -94,7 +105,7 @@ def test_unchanged_bytes_are_read_once(shelf, monkeypatch) -> None:
 
     reads = []
     real = module.hash_file
-    monkeypatch.setattr(module, "hash_file", lambda fd: reads.append(fd) or real(fd))
+    monkeypatch.setattr(module, "hash_file", lambda fd, **_: reads.append(fd) or real(fd))
     cache = shelf.cache()
     shelf.put(cache, A, b"bytes")
     for _ in range(5):

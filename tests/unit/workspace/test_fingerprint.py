@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import hashlib
 import os
 import time
@@ -17,6 +18,7 @@ from runner.workspace.fingerprint import (
     Hashed,
     hash_file,
 )
+from runner.workspace.stopping import Stop, Stopped
 
 PARTS = (b"f",)
 
@@ -124,3 +126,58 @@ def test_a_full_cache_keeps_what_it_has_until_it_is_swept(file: Path) -> None:
     assert cache.get((b"c",), status) == "63"
     cache.clear()
     assert cache.size == 0
+
+
+@pytest.mark.parametrize("tail", [b"", b"end"])
+def test_holes_count_as_zeros_and_are_not_read(file: Path, monkeypatch, tail: bytes) -> None:
+    size = 5 << 20
+    with file.open("r+b") as opened:
+        opened.truncate(size)
+        opened.seek((2 << 20) + 7)
+        opened.write(b"middle")
+        opened.seek(size)
+        opened.write(tail)
+    read: list[int] = []
+    real = os.pread
+
+    def counted(fd: int, count: int, offset: int) -> bytes:
+        chunk = real(fd, count, offset)
+        read.append(len(chunk))
+        return chunk
+
+    monkeypatch.setattr(os, "pread", counted)
+    expected = hashlib.sha256(file.read_bytes()).hexdigest()
+    assert hashed(file).sha256 == expected
+    # The start and the middle; the rest of the tail.
+    assert sum(read) == (2 << 20) + len(tail)
+
+
+def test_holes_are_read_where_the_file_system_cannot_tell_of_them(file: Path, monkeypatch) -> None:
+    os.truncate(file, 3 << 20)
+
+    def refused(*_: int) -> int:
+        raise OSError(errno.EINVAL, "no such whence")
+
+    expected = hashlib.sha256(file.read_bytes()).hexdigest()
+    monkeypatch.setattr(os, "lseek", refused)
+    assert hashed(file).sha256 == expected
+
+
+def test_hashing_stops_between_two_chunks(file: Path, monkeypatch) -> None:
+    os.truncate(file, 50 << 20)
+    stop, real, looked = Stop(), os.lseek, []
+
+    def seek(fd: int, offset: int, whence: int) -> int:
+        looked.append(offset)
+        if len(looked) == 3:
+            stop.ask()
+        return real(fd, offset, whence)
+
+    monkeypatch.setattr(os, "lseek", seek)
+    fd = os.open(file, os.O_RDONLY)
+    try:
+        with pytest.raises(Stopped):
+            hash_file(fd, stop=stop)
+    finally:
+        os.close(fd)
+    assert len(looked) == 3

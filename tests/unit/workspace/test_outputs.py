@@ -11,12 +11,13 @@ from pathlib import Path
 
 import pytest
 
-from runner.workspace import fingerprint
+from runner.workspace import collecting, fingerprint
 from runner.workspace.collecting import collect
 from runner.workspace.fingerprint import RACY_NS, ChangedWhileReadError, HashCache
 from runner.workspace.outputs import Caps, Reason, Status, read_bounded
 from runner.workspace.paths import SafePath
 from runner.workspace.priming import Primed
+from runner.workspace.stopping import Stop, Stopped
 
 UID = GID = 200000
 
@@ -172,6 +173,68 @@ def test_no_more_is_read_than_allowed(room) -> None:
     result = found(room, read_bytes=100)
     assert outputs(result).keys() == {"a", "c"}
     assert skipped(result) == {"b": Reason.NOT_COMPARED}
+
+
+def never_read(monkeypatch) -> None:
+    monkeypatch.setattr(collecting, "hash_file", lambda *_, **__: pytest.fail("it was read"))
+
+
+def test_no_more_holes_are_hashed_than_allowed(room) -> None:
+    for name in "ab":
+        os.truncate(put(room.data / name), 3 << 20)
+    put(room.data / "c", bytes(5 << 20))
+    result = found(room, hole_bytes=4 << 20)
+    assert outputs(result).keys() == {"a", "c"} and result.is_cut
+    assert skipped(result) == {"b": Reason.NOT_COMPARED}
+
+
+def test_what_no_result_can_carry_is_named_and_not_read(room, monkeypatch) -> None:
+    os.truncate(put(room.data / "new"), 500 << 20)
+    os.truncate(put(room.data / "grown"), 500 << 20)
+    never_read(monkeypatch)
+    result = collect(
+        room.workspace,
+        {"grown": Primed(sha(b"x"))},
+        {},
+        cache=HashCache(),
+        caps=Caps(inline_bytes=1 << 20),
+        sizes={"grown": 1},
+    )
+    assert skipped(result) == dict.fromkeys(("grown", "new"), Reason.INLINE_BUDGET)
+    assert {each.size for each in result.skipped} == {500 << 20} and not result.is_cut
+
+
+def test_what_a_result_carries_is_within_its_budget(room) -> None:
+    for name, size in (("a", 60), ("b", 50), ("c", 40), ("d", 1), ("had", 70), ("was", 70)):
+        put(room.data / name, bytes(size))
+    surfaced = {"had": sha(bytes(70)), "was": sha(b"before")}
+    result = found(room, surfaced=surfaced, inline_bytes=100)
+    assert outputs(result).keys() == {"a", "c"}
+    assert skipped(result) == dict.fromkeys(("b", "d", "was"), Reason.INLINE_BUDGET)
+
+
+def test_an_input_of_another_size_is_an_edit(room, monkeypatch) -> None:
+    put(room.data / "edited", b"longer")
+    put(room.data / "sealed", b"longer").chmod(0o444)
+    primed = {"edited": Primed(sha(b"x")), "sealed": Primed(sha(b"x"), read_only=True)}
+    sizes = {"edited": 1, "sealed": 1}
+    result = collect(room.workspace, primed, {}, cache=HashCache(), sizes=sizes)
+    assert outputs(result) == {"edited": Status.MODIFIED}
+    assert skipped(result) == {"sealed": Reason.READ_ONLY_INPUT}
+
+
+def test_more_outputs_than_are_returned_are_not_read(room, monkeypatch) -> None:
+    put(room.data / "f")
+    never_read(monkeypatch)
+    assert skipped(found(room, files=0)) == {"f": Reason.TOO_MANY}
+
+
+def test_a_walk_that_is_told_to_stop_stops(room) -> None:
+    put(room.data / "f")
+    stop = Stop()
+    stop.ask()
+    with pytest.raises(Stopped):
+        collect(room.workspace, {}, {}, cache=HashCache(), stop=stop)
 
 
 def test_more_skipped_files_than_are_named_are_counted(room) -> None:

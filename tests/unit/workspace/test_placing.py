@@ -15,6 +15,7 @@ from runner.workspace.fingerprint import HashCache
 from runner.workspace.paths import SafePath
 from runner.workspace.placing import place, stage, survey
 from runner.workspace.priming import Action, Inline, Input, Staged, Stored, plan
+from runner.workspace.stopping import Stop, Stopped
 from runner.workspace.tree import Tree
 from tests.mounts import tmpfs
 
@@ -239,6 +240,18 @@ def test_an_input_that_is_not_there_leaves_everything_as_it_was(room, fault: str
         stage(room.staging, steps, uid=UID, gid=GID)
     store.close()
     assert caught.value.field == "s"
+    assert os.listdir(room.data) == os.listdir(room.root / "staging") == []
+
+
+def test_staging_that_is_told_to_stop_leaves_everything_as_it_was(room) -> None:
+    stop = Stop()
+    stop.ask()
+    with room.top.make_dir((b"inputs",), uid=0, gid=0, mode=0o700) as store:
+        store.write_file((b"key",), [b"stored"], uid=0, gid=0, mode=0o600)
+        source = Stored(store, (b"key",), sha(b"stored"), 6)
+        steps = plan([inline("first"), Input(SafePath.parse("s"), source)], {}, {})
+        with pytest.raises(Stopped):
+            stage(room.staging, steps, uid=UID, gid=GID, stop=stop)
     assert os.listdir(room.data) == os.listdir(room.root / "staging") == []
 
 
