@@ -54,6 +54,7 @@ class Route:
 ROUTES: tuple[Route, ...] = (
     # A platform's probe carries no token, and the answer tells a stranger nothing but readiness.
     Route("GET", "/health", health.get, Access.ANYONE),
+    Route("HEAD", "/health", health.head, Access.ANYONE),
     Route("POST", "/execute", execute.post, operation=Operation.EXECUTE),
     # Ends it without waiting for the session that it holds. A key may contain any character.
     Route("DELETE", "/execute/{id:.+}", execute.delete),
@@ -109,7 +110,7 @@ def make_app(runner: Runner) -> web.Application:
     app[middleware.TICKET_PATHS] = _paths(Access.TICKET)
     for route in ROUTES:
         for prefix in ("", COMPATIBLE_PREFIX):
-            # HEAD would hold a session and stream a body for nothing: it is not in the table.
+            # HEAD would hold a session and stream a body for nothing: only /health has it.
             app.router.add_route(route.method, prefix + route.path, route.handler)
     app[openapi.DOCUMENT] = document(ROUTES)
     inputs.prepare(app)

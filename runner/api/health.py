@@ -1,4 +1,4 @@
-"""GET /health: is it alive, is it ready."""
+"""GET and HEAD /health: is it alive, is it ready."""
 
 from __future__ import annotations
 
@@ -46,3 +46,13 @@ async def get(request: web.Request) -> web.Response:
         raise BadRequest("level is alive or ready", field="level")
     report = runner.readiness.report()
     return json_response(report, status=200 if report.ready else 503)
+
+
+@offers(
+    Answer(200, "Alive, or ready."),
+    Answer(503, "Not ready."),
+    parameters=(LEVEL,),
+)
+async def head(request: web.Request) -> web.Response:
+    """The status of GET alone, which is all that some probes ask for."""
+    return await get(request)

@@ -137,6 +137,13 @@ async def test_health_says_what_was_really_tried(runner: Daemon) -> None:
     assert bad.json["message"].endswith("level is alive or ready")
 
 
+async def test_head_of_health_is_its_status_without_its_body(runner: Daemon) -> None:
+    for path, status in (("/health", 200), ("/health?level=alive", 200), ("/health?level=no", 400)):
+        reply = await runner.request("HEAD", path)
+        assert (reply.status, reply.body) == (status, b"")
+    assert (await runner.request("HEAD", "/runtimes")).status == 404
+
+
 async def test_health_is_not_ready_with_an_nsjail_that_does_not_work(
     launch: Callable[..., Any],
 ) -> None:
