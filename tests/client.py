@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import asyncio
 import json
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, ClassVar
 
 import aiohttp
 
@@ -33,6 +33,9 @@ class Reply:
 
 class Client:
     """Speaks to the runner at `url`, once it is open."""
+
+    #: What every reply has to be; the tests set it.
+    check: ClassVar[Callable[[str, str, Reply], None] | None] = None
 
     def __init__(self) -> None:
         self.url = ""
@@ -77,7 +80,10 @@ class Client:
         if session is not None:
             sent["X-Runtime-Session-Id"] = session
         async with self.client.request(method, path, headers=sent, **more) as response:
-            return Reply(response.status, response.headers.copy(), await response.read())
+            reply = Reply(response.status, response.headers.copy(), await response.read())
+        if self.check is not None:
+            self.check(method, str(path), reply)
+        return reply
 
     async def get(self, path: str, **more: Any) -> Reply:
         return await self.request("GET", path, **more)

@@ -10,10 +10,14 @@ from pathlib import Path
 import pytest
 import pytest_asyncio
 
-from tests.harness import Daemon
+from tests.contract import check_reply
+from tests.harness import Client, Daemon
 from tests.leftovers import TEST_UID, assert_nothing_left, cgroups_of
 
 pytest_plugins = ["tests.figures"]
+
+#: Whatever a test is about: no reply may be one that the contract does not have.
+Client.check = staticmethod(check_reply)
 
 #: A daemon serves one session for its whole life: tests that share a daemon share it.
 SESSION = "the-session"

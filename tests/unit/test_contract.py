@@ -12,6 +12,8 @@ from aiohttp import web
 from runner.api import contract, headers, middleware
 from runner.app import ROUTES, Access, Route
 from runner.openapi import document
+from tests.client import Reply
+from tests.contract import check_reply
 from tests.handlers import UnreadableError, found_in
 
 #: HTTP's own: of the body (415 says so) and of the address. No route means more by them.
@@ -104,3 +106,28 @@ async def _by_another_way(request: web.Request) -> str:
 def test_what_cannot_be_followed_is_an_error(handler: Callable[..., Any]) -> None:
     with pytest.raises(UnreadableError):
         found_in(handler)
+
+
+_JSON = {"Content-Type": "application/json; charset=utf-8"}
+_ALIVE = b'{"status":"healthy","level":"alive"}'
+
+
+def test_a_reply_that_is_declared_is_let_by() -> None:
+    check_reply("GET", "/health?level=alive", Reply(200, _JSON, _ALIVE))
+    check_reply("GET", "/health", Reply(400, _JSON, b'{"error":"invalid_request"}'))
+
+
+@pytest.mark.parametrize(
+    "reply",
+    [
+        Reply(418, _JSON, _ALIVE),
+        Reply(200, {"Content-Type": "text/html"}, _ALIVE),
+        Reply(200, {**_JSON, "X-New": "1"}, _ALIVE),
+        Reply(200, _JSON, b'{"status":1}'),
+        Reply(400, _JSON, b'{"error":"overloaded"}'),
+    ],
+    ids=["status", "media type", "header", "body", "error"],
+)
+def test_a_reply_that_is_not_declared_is_found(reply: Reply) -> None:
+    with pytest.raises(AssertionError):
+        check_reply("GET", "/health", reply)
