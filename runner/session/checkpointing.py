@@ -191,8 +191,10 @@ class Checkpointing:
                 if self._data.free_bytes() < self.limits.expanded_bytes:
                     # A workspace may have been as large as the disk without what is kept aside.
                     await finish(asyncio.to_thread(self._data.reserve.give_up))
-                async with Restore(self._data.staging, staged, expected) as feeding:
-                    restoring = Restoring(feeding, self._data, hold, staged)
+                async with (
+                    Restore(self._data.staging, staged, expected) as feeding,
+                    Restoring(feeding, self._data, hold, staged) as restoring,
+                ):
                     yield restoring
                     if not restoring.committed:
                         raise Internal("the restore was not committed")

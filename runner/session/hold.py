@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import logging
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import replace
 from types import MappingProxyType
 
@@ -36,6 +36,7 @@ class Hold:
         self.is_shared = is_shared
         #: The workspace is another tree, whole, and the record says so.
         self.is_replaced = False
+        self._is_over = False
 
     @property
     def record(self) -> Record:
@@ -45,7 +46,7 @@ class Hold:
     def tearing(self, reason: Dirty) -> None:
         """From here to `whole` or `wiped` the workspace may be half-changed: noted before it is."""
         with full_disk_is_told(_NO_NOTE):
-            self._ledger.amend(lambda record: replace(record, dirty=reason))
+            self._amend(lambda record: replace(record, dirty=reason))
         self.end = End.TORN
 
     def whole(
@@ -71,12 +72,12 @@ class Hold:
             )
 
         with full_disk_is_told(_NO_NOTE):
-            self._ledger.amend(mended, durable=durable)
+            self._amend(mended, durable=durable)
         self.end = End.UNDONE
 
     def replaced(self, *, primed: Mapping[str, Primed], surfaced: Mapping[str, str]) -> None:
         """The workspace is another tree now, whole; nothing vouches for its provisioning yet."""
-        self._ledger.amend(
+        self._amend(
             lambda record: replace(
                 record.emptied(), restored=True, primed=dict(primed), surfaced=dict(surfaced)
             ),
@@ -88,13 +89,28 @@ class Hold:
 
     def wiped(self) -> None:
         """The workspace and its metadata are empty."""
-        self._ledger.amend(Record.emptied, durable=True, new_tree=True)
+        self._amend(Record.emptied, durable=True, new_tree=True)
         self.end = End.WIPED
 
     def done(self) -> None:
         """The operation did what was asked. What was torn meanwhile stays so."""
         if self.end is not End.TORN:
             self.end = End.DONE
+
+    def close(self) -> None:
+        """The session is held no more: the record is whoever's holds it next."""
+        self._is_over = True
+
+    def _amend(
+        self, change: Callable[[Record], Record], *, durable: bool = False, new_tree: bool = False
+    ) -> None:
+        def held(record: Record) -> Record:
+            # Asked under the ledger's lock: whoever is next has written nothing yet if it passes.
+            if self._is_over:
+                raise Internal("the session is not held any more")
+            return change(record)
+
+        self._ledger.amend(held, durable=durable, new_tree=new_tree)
 
     @contextlib.contextmanager
     def telling(self, operation: Operation) -> Iterator[None]:

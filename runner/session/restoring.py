@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import asyncio
 import logging
+from typing import Self
 
 from runner.checkpoint.chain import Restored
 from runner.checkpoint.restore import Restore
 from runner.checkpoint.sidecar import Sidecar
-from runner.errors import InsufficientStorage, Internal
+from runner.errors import InsufficientStorage, Internal, SessionBusy
 from runner.finish import finish
 from runner.session.hold import Hold
 from runner.workspace.dataroot import DataRoot
@@ -18,7 +19,11 @@ log = logging.getLogger(__name__)
 
 
 class Restoring:
-    """What a request feeds. Archives are fed in their order, the full one first."""
+    """What a request feeds. Archives are fed in their order, the full one first.
+
+    An async context manager of whoever holds the session, who may not be the one that commits:
+    leaving it waits for a commit under way, and no other one begins.
+    """
 
     def __init__(self, feeding: Restore, data: DataRoot, hold: Hold, staged: bytes) -> None:
         self._feeding = feeding
@@ -26,9 +31,22 @@ class Restoring:
         self._hold = hold
         self._staged = staged
         self._is_paused = False
+        self._is_left = False
+        #: Held while the workspace is being replaced.
+        self._replacing = asyncio.Lock()
         #: Archives that were verified.
         self.archives = 0
         self.committed = False
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        await finish(self._leave())
+
+    async def _leave(self) -> None:
+        async with self._replacing:
+            self._is_left = True
 
     async def feed(self, chunk: bytes) -> None:
         """Takes the archive's next bytes; raises what the archive deserves."""
@@ -50,8 +68,11 @@ class Restoring:
         """All archives have come: puts what they make in the workspace's place."""
         assert self._is_paused
         restored = await self._feeding.complete()
-        await finish(asyncio.to_thread(self._replace, restored.sidecar))
-        self.committed = True
+        async with self._replacing:
+            if self._is_left:
+                raise SessionBusy("the restore was ended meanwhile", retry_after=1)
+            await finish(asyncio.to_thread(self._replace, restored.sidecar))
+            self.committed = True
         return restored
 
     def _replace(self, sidecar: Sidecar) -> None:

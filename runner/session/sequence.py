@@ -72,7 +72,9 @@ class Sequence:
             await finish(self._ended())
             raise self._failure(error) from None
         if restoring.committed:
-            self._over.set_result(None)
+            if not self._over.done():
+                self._over.set_result(None)
+            # Else the session was ended meanwhile: after the commit, which was waited for.
             await finish(self._ended())
             return
         self._is_taken = False

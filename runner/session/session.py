@@ -279,6 +279,7 @@ class Session:
                 yield hold
         finally:
             self._holder = None
+            hold.close()
             self._state = lifecycle.after(row, origin, hold.end)
             if self._state is not origin:
                 log.info(

@@ -12,9 +12,15 @@ from pathlib import Path
 
 import pytest
 
+from runner.checkpoint.chain import Chain
+from runner.errors import SessionBusy
+from runner.session import session as session_module
 from runner.session.adoption import adopt
 from runner.session.checkpointing import Checkpointing
+from runner.session.hold import Hold
 from runner.session.lifecycle import Operation, State
+from runner.session.record import Record
+from runner.session.restoring import Restoring
 from runner.session.session import Session
 from runner.settings import Settings
 from runner.workspace.dataroot import DataRoot, Owner
@@ -44,6 +50,12 @@ class Vm:
         async with self.session.hold(Operation.EXECUTE, provision=self.provision) as hold:
             Path(self.data.workspace_source(), name).write_text("x")
             hold.done()
+
+    async def terminate(self) -> None:
+        async def end_jails() -> None:
+            """There are none."""
+
+        await self.session.terminate(end_jails=end_jails, wipe=self.data.wipe_workspace)
 
     async def saved(self) -> bytes:
         async with (
@@ -145,3 +157,61 @@ async def test_a_disk_that_fails_while_room_is_made_leaves_an_empty_session(
     with pytest.raises(OSError, match="broken"):
         await vm.restore(archive)
     assert (vm.session.state, vm.paths) == (State.FRESH, [])
+
+
+async def test_a_terminate_waits_for_the_commit_of_a_sequence(
+    vm: Vm, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """And what comes late of it is not written into the next session's record."""
+    monkeypatch.setattr(session_module, "ENDING_GRACE", 0.05)
+    archive = await vm.saved()
+    exchanged = stop_before(monkeypatch, Hold, "replaced")
+    restoring = asyncio.create_task(vm.restore(archive, more=True))
+    await exchanged.until_reached()
+    terminating = asyncio.create_task(vm.terminate())
+    await asyncio.sleep(0.3)
+    is_early = terminating.done()
+    if is_early:
+        vm.session.bind("other")
+    exchanged.may_go_on.set()
+    await asyncio.wait({restoring, terminating})
+    assert restoring.exception() is None, "it was committed before it was wiped"
+    assert terminating.exception() is None
+    vm.session.bind("other")
+    assert vm.session.record == Record(session="other", incarnation=vm.session.incarnation or "")
+    assert (vm.session.state, vm.paths, is_early) == (State.FRESH, [], False)
+
+
+async def test_a_sequence_that_is_ended_before_its_commit_commits_nothing(
+    vm: Vm, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(session_module, "ENDING_GRACE", 0.05)
+    archive = await vm.saved()
+    completing = stop_before(monkeypatch, Chain, "complete")
+    replaced = []
+    monkeypatch.setattr(Restoring, "_replace", lambda *_: replaced.append(True))
+    restoring = asyncio.create_task(vm.restore(archive, more=True))
+    await completing.until_reached()
+    terminating = asyncio.create_task(vm.terminate())
+    await asyncio.sleep(0.3)
+    completing.may_go_on.set()
+    with pytest.raises(SessionBusy):
+        await restoring
+    await terminating
+    assert (vm.session.state, vm.paths, replaced) == (State.TERMINATED, [], [])
+
+
+async def test_what_a_stopping_daemon_has_committed_stands(
+    vm: Vm, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    archive = await vm.saved()
+    exchanged = stop_before(monkeypatch, Hold, "replaced")
+    restoring = asyncio.create_task(vm.restore(archive, more=True))
+    await exchanged.until_reached()
+    stopping = asyncio.create_task(vm.checkpointing.aclose())
+    await asyncio.sleep(0.1)
+    exchanged.may_go_on.set()
+    await stopping
+    await restoring
+    assert (vm.session.state, vm.paths) == (State.FRESH, ["kept"])
+    assert vm.session.ledger.bound.restored

@@ -275,6 +275,22 @@ async def test_a_failure_that_leaves_it_whole_says_what_it_always_says(
     assert told.value.body() == failure.body()
 
 
+async def test_what_a_hold_notes_late_is_not_noted(ready: Session, provision: Provisioning) -> None:
+    async with ready.hold(Operation.RESTORE, provision=provision) as hold:
+        hold.tearing(Dirty.RESTORING)
+        hold.wiped()
+    record = ready.record
+    for late in (
+        lambda: hold.tearing(Dirty.PRIMING),
+        lambda: hold.whole(written={"out": "11" * 32}),
+        lambda: hold.replaced(primed={}, surfaced={"out": "11" * 32}),
+        hold.wiped,
+    ):
+        with pytest.raises(Internal):
+            late()
+    assert ready.record == saved(ready) == record
+
+
 async def test_whole_again_is_ready_again_with_its_metadata(
     ready: Session, provision: Provisioning
 ) -> None:
