@@ -28,6 +28,7 @@ def end(ledger: Ledger, state: State, wipe: Callable[[], None]) -> tuple[State, 
     try:
         _wipe(ledger, wipe)
     except Exception as error:
+        log.exception("the session could not be ended")
         failure = Internal("not everything could be wiped")
         failure.__cause__ = error
         ended = End.TORN if End.TORN in row.ends else End.UNDONE

@@ -14,7 +14,6 @@ from dataclasses import replace
 
 from runner.errors import (
     IncarnationMismatch,
-    RunnerError,
     SessionBusy,
     SessionUnbound,
     WorkspaceDirty,
@@ -154,7 +153,7 @@ class Session:
         """After a restore. It stands whatever becomes of the boot: the next use boots once more."""
         try:
             await self._boot(provision)
-        except (RunnerError, OSError):
+        except Exception:
             log.exception("the boot after a restore failed")
 
     async def boot(self, provision: Provision) -> None:

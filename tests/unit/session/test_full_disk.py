@@ -159,7 +159,7 @@ async def test_terminate_makes_room_for_its_own_note(ready: Session, disk: Disk)
 
 
 async def test_a_terminate_that_can_neither_note_nor_wipe_leaves_nobodys_files(
-    ready: Session, disk: Disk
+    ready: Session, disk: Disk, caplog: pytest.LogCaptureFixture
 ) -> None:
     disk.fill()
 
@@ -168,6 +168,8 @@ async def test_a_terminate_that_can_neither_note_nor_wipe_leaves_nobodys_files(
 
     with pytest.raises(Internal):
         await ready.terminate(end_jails=no_jails, wipe=half)
+    # What kept it from that is for the log alone.
+    assert "busy" in caplog.text
     assert ready.state is State.DIRTY
     assert ready.ledger.bound.dirty is Dirty.ENDED
     # Unbound, with files: they are wiped at the start.

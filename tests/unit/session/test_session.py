@@ -315,6 +315,20 @@ async def test_a_restore_heals_and_boots_again(ready: Session, provision: Provis
     assert record is not None and record.surfaced == {"out": "11" * 32}
 
 
+@pytest.mark.parametrize("failure", [JailFailed(), OSError(5, "no disk"), RuntimeError("a bug")])
+async def test_a_restore_stands_whatever_becomes_of_the_boot_after_it(
+    ready: Session, provision: Provisioning, failure: Exception, caplog: pytest.LogCaptureFixture
+) -> None:
+    provision.failure = failure
+    async with ready.hold(Operation.RESTORE, provision=provision) as hold:
+        hold.replaced(primed={}, surfaced={})
+    assert (ready.state, provision.count) == (State.FRESH, 2)
+    assert "the boot after a restore failed" in caplog.text
+    provision.failure = None
+    await ready.boot(provision)
+    assert ready.state is State.READY
+
+
 async def test_a_wiped_session_is_fresh_and_knows_nothing(
     ready: Session, provision: Provisioning
 ) -> None:
