@@ -11,6 +11,7 @@ import hashlib
 import itertools
 import os
 import secrets
+import threading
 import time
 from collections.abc import Iterator
 from dataclasses import dataclass, field
@@ -204,6 +205,8 @@ class Cgroups:
     #: Taken by threads, each number once.
     _numbers: Iterator[int] = field(default_factory=lambda: itertools.count(1), compare=False)
     busy: list[Cgroup] = field(default_factory=list, repr=False, compare=False)
+    #: Held while one of them is out of the list, to be looked at.
+    _looking: threading.Lock = field(default_factory=threading.Lock, repr=False, compare=False)
 
     @classmethod
     def open(cls, owner: str, *, use: bool = True) -> Cgroups:
@@ -238,11 +241,25 @@ class Cgroups:
             raise
         return group
 
-    def _remove_busy(self) -> None:
-        """Whoever could not be removed when it died; threads may share the list."""
-        for _ in range(len(self.busy)):
-            with contextlib.suppress(IndexError):
-                self.busy.pop(0).remove_if_idle()
+    def is_clear(self) -> bool:
+        """Whether nothing is left of any group whose jail is over; kills who is.
+
+        Blocks up to REMOVE_TIMEOUT_S.
+        """
+        deadline = time.monotonic() + REMOVE_TIMEOUT_S
+        while not (clear := self._remove_busy()) and time.monotonic() < deadline:
+            for group in list(self.busy):
+                group.kill()
+            time.sleep(POLL_S)
+        return clear
+
+    def _remove_busy(self) -> bool:
+        """Whoever could not be removed when it died; whether all are. Threads share the list."""
+        with self._looking:
+            for _ in range(len(self.busy)):
+                with contextlib.suppress(IndexError):
+                    self.busy.pop(0).remove_if_idle()
+            return not self.busy
 
     def close(self) -> None:
         """Removes all groups, the parents last; one that is not empty stays for the next sweep.

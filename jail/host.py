@@ -128,6 +128,13 @@ class JailHost:
                 # The namespace has gone with its last process; the next start clears the rest.
                 log.exception("a network could not be removed")
 
+    def is_clear(self) -> bool:
+        """Whether nothing is left of the jails that are over. Blocks for 2 s if something is.
+
+        It is their cgroups that tell; where there are none a jail is over with its own process.
+        """
+        return self.cgroups.is_clear()
+
     async def drop_warmed(self) -> int:
         """Replaces the spares, which a snapshot would have made alike in all clones; how many."""
         return await self.spares.drop()

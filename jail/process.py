@@ -113,6 +113,15 @@ class Jail:
         finally:
             freeze.end()
 
+    async def gone(self) -> bool:
+        """Whether it is over and nothing is left of it: looked at now, if its end was unproven."""
+        if self._life_task is None or not self._life_task.done():
+            return False
+        if self._supervision is None:
+            return True
+        await asyncio.to_thread(self._supervision.look_again)
+        return self._supervision.proven_empty
+
     async def settled(self) -> None:
         """Waits until nothing is left of the jail, however often the waiter is cancelled."""
         while self._life_task is not None and not self._life_task.done():

@@ -67,6 +67,9 @@ class Spawned:
 
     def kill(self) -> None:
         """SIGKILL to nsjail itself; it is our child and not reaped, so the handle is its own."""
+        if self.pidfd.number < 0:
+            # It has been let go of: it was killed before that.
+            return
         with contextlib.suppress(ProcessLookupError):
             signal.pidfd_send_signal(self.pidfd.number, signal.SIGKILL)
 

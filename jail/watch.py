@@ -70,6 +70,16 @@ class Watch:
             signal.pidfd_send_signal(self._init.number, signal.SIGKILL)
         return True
 
+    def reap_late(self) -> None:
+        """For an nsjail that was not dead yet in `close`."""
+        if self.nsjail_status is None:
+            try:
+                dead, status = os.waitpid(self._spawned.pid, os.WNOHANG)
+            except ChildProcessError:
+                dead, status = self._spawned.pid, 0
+            if dead:
+                self.nsjail_status = status
+
     def _read_reports(self) -> None:
         while True:
             try:

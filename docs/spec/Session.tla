@@ -237,6 +237,8 @@ UseGoesOn(h) ==
 RestoreGoesOn(h) ==
     \/ /\ h.step = "begun"
        /\ \/ Fails(h, vm, "undone")
+          \/ /\ vm.guest
+             /\ Fails(h, [vm EXCEPT !.note = "not empty", !.guest = FALSE], "torn")
           \/ At(h, [vm EXCEPT !.note = "restoring", !.guest = FALSE], "torn")
     \/ /\ h.step = "torn"
        /\ At(h, [vm EXCEPT !.files = "restored", !.filesOf = vm.incarnation, !.setUp = FALSE],

@@ -184,7 +184,12 @@ class Checkpointing:
             )
             if declared is not None:
                 await asyncio.to_thread(self._require_room, declared)
-            await session.guests.turn_out(IncarnationMismatch("a checkpoint is being restored"))
+            try:
+                await session.guests.turn_out(IncarnationMismatch("a checkpoint is being restored"))
+            except Internal:
+                # What is left of it may change the files at any time.
+                hold.tearing(Dirty.NOT_EMPTY)
+                raise
             # From here on it has begun: the next byte read may be the archive's first.
             hold.tearing(Dirty.RESTORING)
             try:

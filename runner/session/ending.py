@@ -29,8 +29,8 @@ def end(ledger: Ledger, state: State, wipe: Callable[[], None]) -> tuple[State, 
         _wipe(ledger, wipe)
     except Exception as error:
         log.exception("the session could not be ended")
-        failure = Internal("not everything could be wiped")
-        failure.__cause__ = error
+        unknown = Internal("not everything could be wiped")
+        failure = error if isinstance(error, Internal) else unknown
         ended = End.TORN if End.TORN in row.ends else End.UNDONE
     after = lifecycle.after(row, state, ended)
     if failure is not None:

@@ -195,6 +195,10 @@ class Terminal:
             if self._client is not None:
                 self._client.dismiss(closing)
 
+    async def gone(self) -> bool:
+        """Whether nothing is left of its jail, looked at now."""
+        return await self._jail.gone()
+
     @contextlib.asynccontextmanager
     async def frozen(self) -> AsyncIterator[None]:
         """Its processes stand still meanwhile."""

@@ -185,12 +185,14 @@ class Terminals:
         except Exception:
             # It stays a guest: that nothing is left of it was not proven.
             log.exception("a terminal failed", extra={"terminal": terminal.id})
+            guests.unproven(terminal)
             raise
         await finish(asyncio.to_thread(self._mark))
         if facts.proven_empty:
             guests.remove(terminal)
         else:
             log.error("a terminal could not be proven empty", extra={"terminal": terminal.id})
+            guests.unproven(terminal)
         self._ended_at = time.monotonic()
         return facts
 

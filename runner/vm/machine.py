@@ -107,6 +107,9 @@ class Machine:
         self._data.wipe_workspace()
         self._inputs.evict(self._inputs.size + 1)
         self._data.sweep()
+        if not self._host.is_clear():
+            # It was killed and does not die. What it may write from now on is not wiped.
+            raise Internal("something of a jail may be left")
 
     async def _sync(self) -> Step:
         try:

@@ -85,3 +85,22 @@ def test_groups_that_are_made_at_once_are_each_their_makers(cgroups: Cgroups) ->
         assert all(os.path.isdir(path) for group in made for path in group.directories)
         assert all(group.remove() for group in made)
         sleeper.kill()
+
+
+def test_who_is_in_one_is_killed_and_it_is_not_clear_before_that_is_proven(
+    cgroups: Cgroups, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    busy = cgroups.create(None)
+    with subprocess.Popen(["sleep", "60"]) as sleeper:
+        _put(sleeper.pid, busy)
+        inner = [os.path.join(directory, "held") for directory in busy.directories]
+        for path in inner:
+            os.mkdir(path)
+        assert busy.remove() is False
+        assert not cgroups.is_clear()
+        assert sleeper.wait(timeout=10) == -9
+        assert not cgroups.is_clear()
+        for path in inner:
+            os.rmdir(path)
+    monkeypatch.setattr(cgroup, "REMOVE_TIMEOUT_S", 5.0)
+    assert cgroups.is_clear() and cgroups.busy == []

@@ -100,6 +100,10 @@ def _restore(world: World, hold: Hold, guards: Guards) -> Iterator[Named]:
     match hold.step:
         case Step.BEGUN:
             yield "Undone", _ended(world, hold, vm, End.UNDONE)
+            if vm.guest:
+                # It serves nobody any more; what may be left of it could still write.
+                left = vm._replace(note=Note.NOT_EMPTY, guest=False)
+                yield "GuestStays", _ended(world, hold, left, End.TORN)
             noted = vm._replace(note=Note.RESTORING) if guards.note_first else vm
             alone = noted._replace(guest=noted.guest and not guards.turn_out)
             yield "BodyBegins", _at(world, hold, alone, Step.TORN)

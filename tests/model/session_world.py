@@ -53,6 +53,7 @@ class Note(StrEnum):
     RESTORING = "restoring"
     MISSING = "workspace_missing"
     ENDED = "terminated"
+    NOT_EMPTY = "jail_not_empty"
 
 
 class Step(StrEnum):
