@@ -23,8 +23,8 @@ T = TypeVar("T")
 
 #: Reading and hashing no more than this is short: some ten milliseconds.
 SHORT_BYTES = 8 << 20
-#: The same of a walk.
-SHORT_ENTRIES = 2_000
+#: The same of a walk: no more than a listing looks at.
+SHORT_ENTRIES = 20_000
 #: The loop and short work go first. Linux has a niceness for each thread.
 NICENESS = 10
 
