@@ -20,6 +20,7 @@ from runner.session.checkpointing import Checkpointing
 from runner.session.session import Provision, Session
 from runner.settings import Settings
 from runner.terminal.terminals import Terminals
+from runner.vm.gate import Gate
 from runner.vm.machine import Machine
 from runner.workspace.dataroot import DataRoot
 
@@ -38,6 +39,7 @@ class Runner:
     readiness: Readiness
     metrics: Metrics
     loop_lag: LoopLag
+    gate: Gate
     machine: Machine
     boots: Boots
     inputs: InputCache

@@ -26,6 +26,7 @@ from runner.session.adoption import adopt
 from runner.session.checkpointing import Checkpointing
 from runner.settings import Settings
 from runner.terminal.terminals import Terminals
+from runner.vm.gate import Gate
 from runner.vm.machine import Machine
 from runner.workspace.dataroot import DataRoot
 from runner.workspace.outputs import Caps
@@ -36,6 +37,7 @@ async def wire(settings: Settings, data: DataRoot, host: JailHost) -> Runner:
     session = await asyncio.to_thread(adopt, data, lock_wait=settings.lock_wait)
     found = await asyncio.to_thread(runtimes.load, settings.runtimes)
     metrics = Metrics()
+    gate = Gate()
     identity = Identity(settings.session_uid, settings.session_gid, settings.network)
     inputs = await asyncio.to_thread(InputCache, data.inputs, max_bytes=settings.input_cache_bytes)
     file_server = make_file_server(settings)
@@ -83,6 +85,7 @@ async def wire(settings: Settings, data: DataRoot, host: JailHost) -> Runner:
         executions=Executions(
             executor=executor,
             session=session,
+            gate=gate,
             provision=boots,
             results_max_bytes=settings.results_max_bytes,
         ),
@@ -109,7 +112,15 @@ async def wire(settings: Settings, data: DataRoot, host: JailHost) -> Runner:
         loop_lag=LoopLag(metrics.loop_lag),
         file_server=file_server,
         lanes=lanes,
-        machine=Machine(host=host, data=data, session=session, inputs=inputs, readiness=readiness),
+        gate=gate,
+        machine=Machine(
+            host=host,
+            data=data,
+            session=session,
+            gate=gate,
+            inputs=inputs,
+            readiness=readiness,
+        ),
     )
 
 

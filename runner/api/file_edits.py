@@ -33,6 +33,7 @@ from runner.errors import (
     InvalidPath,
     NotFound,
     PreconditionFailed,
+    SessionBusy,
 )
 from runner.finish import finish
 from runner.session.hold import Hold, workspace_of
@@ -85,7 +86,7 @@ async def put(request: web.Request) -> web.Response:
     headers.refuse_encoding(request)
     if (request.content_length or 0) > runner.settings.file_max_bytes:
         raise BodyTooLarge("the declared size is over the cap", reason="declared")
-    async with _upload(request, runner) as upload:
+    async with runner.gate.inside(SessionBusy), _upload(request, runner) as upload:
         runner.session.admit(session_id, expected_incarnation=expected)
         async with runner.session.hold(
             Operation.EDIT, expected_incarnation=expected, provision=runner.provision

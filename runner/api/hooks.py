@@ -24,6 +24,7 @@ from runner.errors import (
     BodyTooLarge,
     InsufficientStorage,
     NotReady,
+    SessionBusy,
     WorkspaceDirty,
 )
 from runner.vm import clock
@@ -107,6 +108,8 @@ async def run(request: web.Request) -> web.Response:
         runner.session.admit(session_id, expected_incarnation=None)
     except WorkspaceDirty:
         log.warning("a run hook for another session was ignored")
+    except SessionBusy:
+        log.warning("a run hook for a VM that is being terminated was ignored")
     return json_response(HookReply(hook="run", status="ok", steps=steps))
 
 

@@ -37,7 +37,8 @@ async def probe(request: web.Request) -> web.Response:
     if len(set(keys)) < len(keys):
         raise BadRequest("one is named twice", field="refs", reason="duplicate")
     runner = request.app[RUNNER]
-    missing = await runner.lanes.inputs.run(lambda stop: runner.inputs.missing(keys, stop))
+    async with runner.gate.inside():
+        missing = await runner.lanes.inputs.run(lambda stop: runner.inputs.missing(keys, stop))
     return json_response(Probed(missing=[InputReference(cache_key=key) for key in missing]))
 
 
@@ -57,7 +58,11 @@ async def push(request: web.Request) -> web.Response:
     under_way = request.app[_UNDER_WAY]
     if under_way.locked():
         raise Overloaded("many pushes are under way", retry_after=1)
-    async with under_way, Push(runner.inputs, runner.data.staging, declared=declared) as pushed:
+    async with (
+        under_way,
+        runner.gate.inside(),
+        Push(runner.inputs, runner.data.staging, declared=declared) as pushed,
+    ):
         async for chunk in bodies.chunks(request):
             await pushed.feed(chunk)
         stored = await pushed.finish()

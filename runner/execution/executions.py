@@ -20,6 +20,7 @@ from runner.execution.running import Execution, Finished, Life, Order
 from runner.finish import finish_in_thread
 from runner.session.lifecycle import Operation
 from runner.session.session import Provision, Session
+from runner.vm.gate import Gate
 
 log = logging.getLogger(__name__)
 
@@ -40,11 +41,13 @@ class Executions:
         *,
         executor: Executor,
         session: Session,
+        gate: Gate,
         provision: Provision,
         results_max_bytes: int,
     ) -> None:
         self._executor = executor
         self._session = session
+        self._gate = gate
         self._provision = provision
         self._running: set[Execution] = set()
         self._keyed: dict[Key, Execution] = {}
@@ -160,7 +163,8 @@ class Executions:
         return await _finished(self._executor.cancelled(order.plan), life)
 
     async def _stateless(self, order: Order, execution: Execution) -> Finished:
-        return await _finished(await self._executor.stateless(order.plan, execution), None)
+        async with self._gate.inside(leave=execution.cancel):
+            return await _finished(await self._executor.stateless(order.plan, execution), None)
 
     async def _in_session(self, order: Order, execution: Execution) -> Finished:
         assert order.session_id is not None

@@ -18,19 +18,24 @@ log = logging.getLogger(__name__)
 def end(ledger: Ledger, state: State, wipe: Callable[[], None]) -> tuple[State, Internal | None]:
     """Wipes; the state that this leads to, and what is told where it was not done. Blocks.
 
-    Nothing holds the session. What is terminated already is left alone.
+    Nothing holds the session. One that is terminated already stays so, but what was brought here
+    since is wiped as well.
     """
     row = lifecycle.find(state, Operation.TERMINATE)
-    if row is None:
-        return state, None
     failure: Internal | None = None
-    ended = End.DONE
     try:
-        _wipe(ledger, wipe)
+        if row is None:
+            wipe()
+        else:
+            _wipe(ledger, wipe)
     except Exception as error:
         log.exception("the session could not be ended")
         unknown = Internal("not everything could be wiped")
         failure = error if isinstance(error, Internal) else unknown
+    if row is None:
+        return state, failure
+    ended = End.DONE
+    if failure is not None:
         ended = End.TORN if End.TORN in row.ends else End.UNDONE
     after = lifecycle.after(row, state, ended)
     if failure is not None:

@@ -90,6 +90,7 @@ class Session:
         row = lifecycle.find(self._state, Operation.BIND)
         if row is None:
             return
+        self._refuse_ending()
         incarnation = mint(session_id, vm_id=self.vm_id)
         with full_disk_is_told("there is no room to note whose this VM is"):
             key = mint_key(session_id, vm_id=self.vm_id)
@@ -225,11 +226,12 @@ class Session:
         `wipe` blocks. When it fails the session is dirty.
         """
         self._terminating += 1
-        self.guests.dismiss(IncarnationMismatch("the VM is being terminated"))
         try:
             await end_jails()
             await self._dislodge()
             async with self._locked():
+                # Again: the operation that held it may have begun others, as an attach does.
+                await end_jails()
                 await finish(self._end(wipe))
         finally:
             self._terminating -= 1
@@ -237,12 +239,11 @@ class Session:
     async def _dislodge(self) -> None:
         """What holds the session ends with its jail; what has none (a client that sends or reads
         slowly) is cancelled."""
-        try:
+        with contextlib.suppress(SessionBusy):
             async with self._locked(ENDING_GRACE):
                 return
-        except SessionBusy:
-            if self._holder is not None:
-                self._holder.cancel()
+        if self._holder is not None:
+            self._holder.cancel()
 
     async def _end(self, wipe: Callable[[], None]) -> None:
         self._state, failure = await asyncio.to_thread(end, self.ledger, self._state, wipe)

@@ -7,12 +7,13 @@ import logging
 
 from jail.facts import Ending
 from jail.host import JailHost
-from runner.errors import Internal, RunnerError, SessionBusy
+from runner.errors import IncarnationMismatch, Internal, RunnerError, SessionBusy
 from runner.finish import finish
 from runner.health import Readiness
 from runner.inputs.cache import InputCache
 from runner.session.session import Session
 from runner.vm import clock, entropy
+from runner.vm.gate import Gate
 from runner.vm.steps import Step
 from runner.vm.suspension import SuspensionWatch
 from runner.workspace.dataroot import DataRoot
@@ -32,12 +33,14 @@ class Machine:
         host: JailHost,
         data: DataRoot,
         session: Session,
+        gate: Gate,
         inputs: InputCache,
         readiness: Readiness,
     ) -> None:
         self._host = host
         self._data = data
         self._session = session
+        self._gate = gate
         self._inputs = inputs
         self._readiness = readiness
         self.watch = SuspensionWatch(self._noticed)
@@ -57,10 +60,7 @@ class Machine:
         """
         try:
             async with self._session.paused():
-                return [
-                    Step(name="quiesced", done=True, detail="no operation is under way"),
-                    await self._sync(),
-                ]
+                return [self._quiesced(), await self._sync()]
         except SessionBusy:
             said = f"the session is {self._session.state.value}"
             return [Step(name="quiesced", done=False, detail=said), await self._sync()]
@@ -85,12 +85,25 @@ class Machine:
         return steps
 
     async def terminate(self) -> list[Step]:
-        """Ends and reaps every jail, then wipes. Raises `Internal` when something is left."""
-        await self._session.terminate(end_jails=self.end_jails, wipe=self._wipe)
-        return [
-            Step(name="jails", done=True, detail="none is left"),
-            Step(name="workspace", done=True, detail="wiped, and every input that was pushed"),
-        ]
+        """Ends all work, reaps every jail, then wipes. Raises `Internal` when something is left.
+
+        All of it even when who asked is gone meanwhile.
+        """
+        return await finish(self._terminate())
+
+    async def _terminate(self) -> list[Step]:
+        # Nothing begins before there is an answer, so that what it says is still so.
+        async with self._gate.closed():
+            await self._session.terminate(end_jails=self._end_work, wipe=self._wipe)
+            return [
+                Step(name="jails", done=True, detail="none is left"),
+                Step(name="workspace", done=True, detail="wiped, and every input that was pushed"),
+            ]
+
+    async def _end_work(self) -> None:
+        self._session.guests.dismiss(IncarnationMismatch("the VM is being terminated"))
+        await self.end_jails()
+        await self._gate.emptied()
 
     async def end_jails(self) -> None:
         """Ends all jails and waits for their end; raises `Internal` if it takes too long."""
@@ -105,11 +118,17 @@ class Machine:
 
     def _wipe(self) -> None:
         self._data.wipe_workspace()
-        self._inputs.evict(self._inputs.size + 1)
+        self._inputs.clear()
         self._data.sweep()
         if not self._host.is_clear():
             # It was killed and does not die. What it may write from now on is not wiped.
             raise Internal("something of a jail may be left")
+
+    def _quiesced(self) -> Step:
+        """Nothing holds the session."""
+        beside = len(self._gate)
+        said = f"under way beside the session: {beside}" if beside else "no operation is under way"
+        return Step(name="quiesced", done=not beside, detail=said)
 
     async def _sync(self) -> Step:
         try:

@@ -128,7 +128,8 @@ class DataRoot:
             return os.dup(state.fileno())
 
     def sweep(self) -> None:
-        """Removes what a daemon that died left half-made. Only before the first request."""
+        """Removes what nobody works on any more. Before the first request, or behind the gate
+        (`vm.gate`) and under the session's lock: everything in here is somebody's otherwise."""
         self.staging.clear()
         self.jobs.clear()
 

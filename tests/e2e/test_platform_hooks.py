@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 import os
 from collections.abc import Callable
@@ -105,6 +106,17 @@ async def test_suspend_syncs_and_says_so(daemon: Daemon) -> None:
         "quiesced": True,
         "synced": True,
     }
+
+
+async def test_suspend_says_what_works_beside_the_session(daemon: Daemon) -> None:
+    running = asyncio.create_task(daemon.execute("import time; time.sleep(1.5)"))
+    async with asyncio.timeout(5):
+        while not os.listdir(daemon.data_root / "jobs"):
+            await asyncio.sleep(0.01)
+    steps = (await hook(daemon, "suspend")).json["steps"]
+    assert {step["name"]: step["done"] for step in steps} == {"quiesced": False, "synced": True}
+    assert steps[0]["detail"] == "under way beside the session: 1"
+    assert (await running).status == 200
 
 
 async def test_resume_reports_only_what_was_done(daemon: Daemon) -> None:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import os
 from collections.abc import AsyncIterator, Callable
 from pathlib import Path
 from typing import Any
@@ -13,44 +12,14 @@ import pytest
 
 from tests.boothooks import hooks
 from tests.conftest import SESSION
-from tests.harness import Daemon, Reply
-from tests.leftovers import TEST_UID, processes_of, settled
+from tests.faults.terminating import NOISE, assert_ended, state, terminate, until_state
+from tests.harness import Daemon
 from tests.mounts import tmpfs
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
 
 Launch = Callable[..., Any]
-NOISE = "import os; open('noise', 'wb').write(os.urandom(16 << 20))"
 STUCK = "import time; open('begun', 'w'); time.sleep(60)"
-
-
-async def terminate(daemon: Daemon) -> Reply:
-    return await daemon.request("POST", "/aws/lambda-microvms/runtime/v1/terminate")
-
-
-async def state(daemon: Daemon) -> str:
-    return str((await daemon.get("/health")).json["session"]["state"])
-
-
-async def until_state(daemon: Daemon, wanted: str) -> None:
-    async with asyncio.timeout(10):
-        while await state(daemon) != wanted:
-            await asyncio.sleep(0.01)
-
-
-async def assert_ended(daemon: Daemon) -> None:
-    """Terminated, wiped, and free for another session."""
-    reply = await terminate(daemon)
-    assert reply.status == 200, reply.body
-    assert await state(daemon) == "terminated"
-    assert os.listdir(daemon.data_root / "workspace") == []
-    assert await settled(lambda: processes_of(TEST_UID), []) == []
-    await _serves(daemon, "the-next")
-
-
-async def _serves(daemon: Daemon, session: str) -> None:
-    look = await daemon.execute("import os; print(os.listdir('.'))", session=session)
-    assert look.json["run"]["stdout"] == "['main']\n"
 
 
 async def test_a_restore_whose_body_does_not_end_is_ended(launch: Launch) -> None:

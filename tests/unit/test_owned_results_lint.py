@@ -35,7 +35,7 @@ OWN_NOTHING = {
     "runner/session/saving.py": {"_plan_in_thread"},
     "runner/session/session.py": {"end"},
     "runner/terminal/terminals.py": {"self._data.workspace_inode"},
-    "runner/vm/machine.py": {"clock.correct", "entropy.reseed", "self._resume"},
+    "runner/vm/machine.py": {"clock.correct", "entropy.reseed", "self._resume", "self._terminate"},
     "runner/wiring.py": {"runtimes.load", "hooks.find"},
 }
 #: Whose results own something, where a cancelled waiter can be nothing but the daemon's end.
