@@ -29,7 +29,11 @@ def prepare(app: web.Application) -> None:
     app[_UNDER_WAY] = asyncio.Semaphore(PUSHES_AT_ONCE)
 
 
-@offers(Answer(200, "Those that are not here.", Probed), takes=Body(ProbeRequest))
+@offers(
+    Answer(200, "Those that are not here.", Probed),
+    takes=Body(ProbeRequest),
+    raises=(Overloaded,),
+)
 async def probe(request: web.Request) -> web.Response:
     """Which of the named inputs are not here, with their bytes verified."""
     asked = await headers.json_body(request, ProbeRequest)

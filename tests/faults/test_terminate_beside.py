@@ -37,7 +37,7 @@ def told(reply: Reply) -> str:
     """How a request of no session fared; what is not true of any of them fails."""
     if reply.status == 200:
         kind = str(reply.json["run"]["outcome"]["kind"])
-        assert kind in ("ok", "cancelled"), reply.body
+        assert kind in ("exited", "cancelled"), reply.body
         return kind
     assert (reply.status, reply.json["error"]) == (429, "overloaded"), reply.body
     assert (reply.json["retryable"], reply.json["recycle"]) == (True, False)
