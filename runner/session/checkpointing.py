@@ -79,6 +79,7 @@ class Checkpointing:
         """
         session = self._session
         session.require_bound(session_id)
+        await session.guests.look_again()
         async with session.hold(
             Operation.CHECKPOINT,
             expected_incarnation=expected_incarnation,

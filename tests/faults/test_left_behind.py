@@ -48,6 +48,23 @@ async def test_a_terminal_that_was_not_proven_empty_keeps_nobody_out_once_it_is(
     assert reply.json["run"]["stdout"] == "1\n"
 
 
+async def test_what_is_gone_by_now_shares_the_workspace_no_more(launch: Launch) -> None:
+    daemon = await launch()
+    await daemon.execute("echo 1 > file", language="bash", session=SESSION)
+    shell = await connect(daemon, SESSION)
+
+    async def is_known() -> bool:
+        tag = (await daemon.checkpoint(SESSION)).headers["ETag"]
+        again = await daemon.checkpoint(SESSION, headers={"If-None-Match": tag})
+        return again.status == 304
+
+    with kept(await groups_of(daemon, "bash")):
+        await shell.hang_up()
+        await logged(daemon, "a terminal could not be proven empty")
+        assert not await is_known()
+    assert await is_known()
+
+
 async def test_a_terminate_says_that_something_may_be_left(launch: Launch) -> None:
     daemon = await launch()
     await daemon.request("POST", "/session/boot", session=SESSION)
