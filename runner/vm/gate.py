@@ -14,9 +14,9 @@ from dataclasses import dataclass
 
 from runner.errors import Internal, Overloaded, RunnerError
 
-#: Seconds for all inside to leave once they were turned out: a jail has to be reaped, and a thread
-#: that writes or hashes has to come to its end.
-LEAVE_TIMEOUT = 10.0
+#: Seconds for all inside to leave once they were turned out: a jail has to be reaped, and what its
+#: program made has to be removed, which takes about two minutes for 10 million files.
+LEAVE_TIMEOUT = 150.0
 
 
 @dataclass(eq=False, slots=True)
