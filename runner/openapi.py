@@ -70,7 +70,7 @@ class Row(Protocol):
 
     @property
     def method(self) -> str:
-        """GET, POST, PUT or DELETE."""
+        """GET, HEAD, POST, PUT or DELETE."""
 
     @property
     def path(self) -> str:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import os
 
 from aiohttp import web
@@ -73,7 +74,8 @@ async def post(request: web.Request) -> web.StreamResponse:
         session_id=session_id,
         expected_incarnation=expected,
         key=None if word is None else Key(session_id, word),
-        digest=b"" if word is None else digest(body),
+        # Of up to RUNNER_BODY_MAX_BYTES.
+        digest=b"" if word is None else await asyncio.to_thread(digest, body),
     )
     async with runner.executions.attend(order) as attended:
         request[EVENT]["execution"] = attended.execution.id

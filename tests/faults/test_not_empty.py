@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import os
+import re
+import signal
 from collections.abc import Awaitable, Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -33,26 +36,33 @@ def kept(groups: list[str]) -> Iterator[None]:
             os.rmdir(path)
 
 
-async def groups_of(daemon: Daemon, program: str) -> list[str]:
-    """Those of the jail in which it runs."""
+async def stopped(daemon: Daemon, program: str) -> tuple[int, list[str]]:
+    """A process with such a command line, stopped, and the groups of the jail in which it runs."""
 
-    def runs_in(group: str) -> bool:
-        try:
-            pids = Path(group, "cgroup.procs").read_text().split()
-            return any(program in Path(f"/proc/{pid}/comm").read_text() for pid in pids)
-        except OSError:
-            return False
+    def found() -> tuple[int, str] | None:
+        for group in jail_groups(daemon.data_root):
+            with contextlib.suppress(OSError):
+                for pid in map(int, Path(group, "cgroup.procs").read_text().split()):
+                    said = Path(f"/proc/{pid}/cmdline").read_text().replace("\0", " ")
+                    if re.search(program, said):
+                        os.kill(pid, signal.SIGSTOP)
+                        return pid, os.path.basename(group)
+        return None
 
     async with asyncio.timeout(10):
-        while not (found := [each for each in jail_groups(daemon.data_root) if runs_in(each)]):
+        while (there := found()) is None:
             await asyncio.sleep(0.005)
-    name = os.path.basename(found[0])
-    return [each for each in jail_groups(daemon.data_root) if os.path.basename(each) == name]
+    pid, name = there
+    return pid, [each for each in jail_groups(daemon.data_root) if os.path.basename(each) == name]
 
 
 @pytest.mark.parametrize(
     ("language", "code", "program", "status", "error"),
-    [("bash", "sleep 1", "sleep", 200, None), ("c", SLOW_C, "cc1", 500, "internal")],
+    # The daemon's own probe compiles, too, but nothing of that name.
+    [
+        ("bash", "sleep 1.25", r"^sleep 1\.25", 200, None),
+        ("c", SLOW_C, r"cc1 .*held\.c", 500, "internal"),
+    ],
     ids=["the command", "the compiler"],
 )
 async def test_a_jail_that_is_not_proven_empty_leaves_a_dirty_session(
@@ -67,9 +77,11 @@ async def test_a_jail_that_is_not_proven_empty_leaves_a_dirty_session(
     await daemon.execute("echo 1 > file", language="bash", session=SESSION)
     archive = (await daemon.checkpoint(SESSION)).body
     running = asyncio.create_task(
-        daemon.execute(code, language=language, name=f"main.{language}", session=SESSION)
+        daemon.execute(code, language=language, name=f"held.{language}", session=SESSION)
     )
-    with kept(await groups_of(daemon, program)):
+    pid, groups = await stopped(daemon, program)
+    with kept(groups):
+        os.kill(pid, signal.SIGCONT)
         reply = await running
         assert (reply.status, reply.json.get("error")) == (status, error), reply.json
         if status == 200:
