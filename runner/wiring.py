@@ -76,19 +76,20 @@ async def wire(settings: Settings, data: DataRoot, host: JailHost) -> Runner:
         settings=settings,
         runtimes=found,
     )
+    executions = Executions(
+        executor=executor,
+        session=session,
+        gate=gate,
+        provision=boots,
+        results_max_bytes=settings.results_max_bytes,
+    )
     return Runner(
         settings=settings,
         runtimes=found,
         data=data,
         session=session,
         executor=executor,
-        executions=Executions(
-            executor=executor,
-            session=session,
-            gate=gate,
-            provision=boots,
-            results_max_bytes=settings.results_max_bytes,
-        ),
+        executions=executions,
         checkpointing=Checkpointing(
             data=data,
             session=session,
@@ -118,6 +119,7 @@ async def wire(settings: Settings, data: DataRoot, host: JailHost) -> Runner:
             data=data,
             session=session,
             gate=gate,
+            executions=executions,
             inputs=inputs,
             readiness=readiness,
         ),

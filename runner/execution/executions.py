@@ -102,6 +102,11 @@ class Executions:
             return False
         raise NotFound("no execution of that name is known")
 
+    def forget(self) -> None:
+        """No result is remembered: the VM is another's now, and it may use the same keys."""
+        self._results.clear()
+        self._newest = None
+
     async def aclose(self) -> None:
         """Cancels all of them and waits for their ends, each bounded; a new one is cancelled."""
         self._closing = True

@@ -78,6 +78,11 @@ class Remembered(Generic[T]):
             forgotten.append(self.drop(next(iter(self._entries))))
         return forgotten
 
+    def clear(self) -> None:
+        """Forgets all of them."""
+        self._entries.clear()
+        self.size = 0
+
     def drop(self, key: Key) -> T:
         """Forgets one; KeyError if it is not there."""
         entry = self._entries.pop(key)

@@ -8,6 +8,7 @@ import logging
 from jail.facts import Ending
 from jail.host import JailHost
 from runner.errors import IncarnationMismatch, Internal, RunnerError, SessionBusy
+from runner.execution.executions import Executions
 from runner.finish import finish
 from runner.health import Readiness
 from runner.inputs.cache import InputCache
@@ -34,6 +35,7 @@ class Machine:
         data: DataRoot,
         session: Session,
         gate: Gate,
+        executions: Executions,
         inputs: InputCache,
         readiness: Readiness,
     ) -> None:
@@ -41,6 +43,7 @@ class Machine:
         self._data = data
         self._session = session
         self._gate = gate
+        self._executions = executions
         self._inputs = inputs
         self._readiness = readiness
         self.watch = SuspensionWatch(self._noticed)
@@ -95,6 +98,7 @@ class Machine:
         # Nothing begins before there is an answer, so that what it says is still so.
         async with self._gate.closed():
             await self._session.terminate(end_jails=self._end_work, wipe=self._wipe)
+            self._executions.forget()
             return [
                 Step(name="jails", done=True, detail="none is left"),
                 Step(name="workspace", done=True, detail="wiped, and every input that was pushed"),

@@ -102,6 +102,21 @@ async def test_a_workspace_that_cannot_be_wiped_is_dirty_until_it_can_be(launch:
     await assert_ended(daemon)
 
 
+async def test_no_result_of_before_is_told_to_whoever_comes_next(launch: Launch) -> None:
+    daemon: Daemon = await launch()
+    keyed = {"headers": {"Idempotency-Key": "the-same"}}
+    # A random word, so that two runs are told apart.
+    code = "import secrets; print(secrets.token_hex(8))"
+    for session in (None, SESSION):
+        before = await daemon.execute(code, session=session, **keyed)
+        again = await daemon.execute(code, session=session, **keyed)
+        assert again.json["run"]["stdout"] == before.json["run"]["stdout"]
+        assert (await terminate(daemon)).status == 200
+        after = await daemon.execute(code, session=session, **keyed)
+        assert after.json["run"]["stdout"] != before.json["run"]["stdout"]
+        assert "Idempotent-Replayed" not in after.headers
+
+
 async def test_a_full_disk_keeps_no_vm_from_its_end(launch: Launch, fast_dir: Path) -> None:
     root = fast_dir / "small"
     with tmpfs(root, size=24 << 20):
