@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 
 from image.checks import CAP_SYS_RESOURCE
+from jail.cgroup import group_name
 from tests.conftest import SESSION
 from tests.harness import Daemon
 from tests.leftovers import TEST_UID, assert_nothing_left
@@ -49,7 +50,8 @@ async def test_the_daemon_is_in_no_group_of_a_jail(runner: Daemon) -> None:
         ]
     assert ran.result().json["run"]["code"] == 0
     assert found and "sandbox-runner." not in own.replace("sandbox-runner.daemon", "")
-    assert all(str(runner.pid) + "." in text for text in found)
+    ours = f"/{group_name(str(runner.data_root))}/"
+    assert all(ours in text for text in found)
 
 
 def _uid(process: str) -> int:

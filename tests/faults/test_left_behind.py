@@ -8,7 +8,7 @@ from collections.abc import Awaitable, Callable
 import pytest
 
 from tests.conftest import SESSION
-from tests.faults.test_not_empty import groups_of, kept
+from tests.faults.held_groups import groups_of, kept
 from tests.harness import Daemon
 from tests.terminals import connect
 

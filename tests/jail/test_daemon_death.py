@@ -64,7 +64,7 @@ def test_a_killed_daemon_takes_its_jail_along(other_runtime_dir: str, script: st
         daemon.wait()
     # The parent-death signal is sent as the daemon dies; the namespace takes a moment.
     assert processes_of(UID) == []
-    left = [name for path in parents for name in os.listdir(path) if name[0].isdigit()]
+    left = [entry.name for path in parents for entry in os.scandir(path) if entry.is_dir()]
     assert left != []
     JailHost.open(nsjail=None, runtime_dir=other_runtime_dir, owner=owner, uid=UID, gid=UID).close()
     assert not any(os.path.exists(path) for path in parents)
