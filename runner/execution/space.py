@@ -104,18 +104,9 @@ class JobSpace:
 
     def collect(self, caps: Caps, stop: Stop = NEVER) -> Collected:
         """All that the program made."""
-        with self.tree() as tree:
-            found = collect(
-                tree,
-                self._primed,
-                {},
-                cache=self._cache,
-                caps=caps,
-                sent=_paths(self._references),
-                sizes=self._sizes,
-                stop=stop,
-            )
-        return collected(found, self._primed, {}, self._references)
+        return _collect(
+            self, self._primed, {}, self._references, self._sizes, self._cache, caps, stop
+        )
 
     def tree(self) -> Tree:
         """The job's directory."""
@@ -181,18 +172,16 @@ class SessionSpace:
     def collect(self, caps: Caps, stop: Stop = NEVER) -> Collected:
         """What is new since the last delivery."""
         record = self._hold.record
-        with self.tree() as tree:
-            found = collect(
-                tree,
-                record.primed,
-                record.surfaced,
-                cache=self._cache,
-                caps=caps,
-                sent=_paths(self._references),
-                sizes=self._sizes,
-                stop=stop,
-            )
-        return collected(found, record.primed, record.surfaced, self._references, lasting=True)
+        return _collect(
+            self,
+            record.primed,
+            record.surfaced,
+            self._references,
+            self._sizes,
+            self._cache,
+            caps,
+            stop,
+        )
 
     def tree(self) -> Tree:
         """The workspace."""
@@ -225,8 +214,22 @@ def _staged(
     return stage(data.staging, steps, uid=data.owner.uid, gid=data.owner.gid, stop=stop)
 
 
-def _paths(references: Sequence[ReferencedFile]) -> frozenset[str]:
-    return frozenset(str(each.path) for each in references)
+def _collect(
+    space: Space,
+    primed: Mapping[str, Primed],
+    surfaced: Mapping[str, str],
+    references: Sequence[ReferencedFile],
+    sizes: Mapping[str, int],
+    cache: HashCache,
+    caps: Caps,
+    stop: Stop,
+) -> Collected:
+    sent = frozenset(str(each.path) for each in references)
+    with space.tree() as tree:
+        found = collect(
+            tree, primed, surfaced, cache=cache, caps=caps, sent=sent, sizes=sizes, stop=stop
+        )
+    return collected(found, primed, surfaced, references, lasting=space.lasting)
 
 
 def _sizes(inputs: Sequence[Input]) -> Mapping[str, int]:
