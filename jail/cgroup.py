@@ -20,6 +20,7 @@ from jail.cgroupfs import (
     POLL_S,
     keyed,
     kill_members,
+    members,
     number,
     read,
     remove_group,
@@ -157,7 +158,7 @@ class Cgroup:
         populated = keyed(self._file(self.parents.unified, "cgroup.events"), "populated")
         if populated is not None:
             return populated == 0
-        return not any(True for _ in self.pids())
+        return not any(members(directory) for directory in self.directories)
 
     def wait_empty(self) -> bool:
         """For a group whose jail is over: kills who is left. Blocks up to EMPTY_TIMEOUT_S."""
@@ -166,15 +167,6 @@ class Cgroup:
             self.kill()
             time.sleep(POLL_S)
         return empty
-
-    def pids(self) -> Iterator[int]:
-        """The processes in the groups. A number may be reused: check before signalling."""
-        for directory in self.directories:
-            with (
-                contextlib.suppress(OSError),
-                open(os.path.join(directory, "cgroup.procs"), encoding="ascii") as file,
-            ):
-                yield from (int(line) for line in file)
 
     def remove(self) -> bool:
         """Removes the directories; blocks up to REMOVE_TIMEOUT_S. False if one is still there."""
