@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import subprocess
 import tempfile
 from collections.abc import AsyncIterator, Callable, Iterator
@@ -59,22 +60,29 @@ async def daemon(start: Callable[..., object]) -> Daemon:
     return await start()  # type: ignore[misc,no-any-return]
 
 
+@contextlib.asynccontextmanager
+async def own_daemon(**environ: str) -> AsyncIterator[Daemon]:
+    """One for a fixture of a whole file, with a data root of its own; nothing of it may be left."""
+    root = Path(tempfile.mkdtemp(prefix="sandbox-runner-test-", dir="/dev/shm"))
+    daemon = Daemon(root / "data", {"RUNNER_SESSION_UID": str(TEST_UID)} | environ)
+    try:
+        async with daemon:
+            yield daemon
+            await assert_nothing_left(daemon.data_root)
+        assert not cgroups_of(daemon.data_root)
+    finally:
+        _remove(root)
+
+
 @pytest_asyncio.fixture(scope="module", loop_scope="module")
 async def runner() -> AsyncIterator[Daemon]:
     """One daemon for all tests of a file, which belongs to `SESSION`; nothing of it may be left.
 
     Its tests share its event loop: `pytestmark = pytest.mark.asyncio(loop_scope="module")`.
     """
-    root = Path(tempfile.mkdtemp(prefix="sandbox-runner-test-", dir="/dev/shm"))
-    daemon = Daemon(root / "data", {"RUNNER_SESSION_UID": str(TEST_UID)})
-    try:
-        async with daemon:
-            await daemon.execute("pass", session=SESSION)
-            yield daemon
-            await assert_nothing_left(daemon.data_root)
-        assert not cgroups_of(daemon.data_root)
-    finally:
-        _remove(root)
+    async with own_daemon() as daemon:
+        await daemon.execute("pass", session=SESSION)
+        yield daemon
 
 
 @pytest_asyncio.fixture(loop_scope="module")

@@ -11,6 +11,7 @@ import contextlib
 import hashlib
 import json
 import os
+import platform
 import stat
 import subprocess
 import tempfile
@@ -21,12 +22,21 @@ from pathlib import Path
 from typing import Any
 
 import aiohttp
+import pytest
 
 from tests.harness import Daemon, Reply
 from tests.leftovers import TEST_UID, settled
 from tests.pushing import Item, batch
+from tests.trap.calls import MACHINE
 from tests.trap.trap import KILL, At, Stopped, Trap
 
+#: Of every file whose daemons run under the trap.
+MARKS = [
+    pytest.mark.asyncio(loop_scope="module"),
+    pytest.mark.long,
+    pytest.mark.timeout(3600),
+    pytest.mark.skipif(platform.machine() != MACHINE, reason="the trap's tables are x86-64's"),
+]
 SESSION = "the-session"
 #: The same on every disk, so that an archive can be restored into any of them.
 KEY = {"X-Sidecar-Key": "K" * 43}

@@ -9,7 +9,6 @@ from __future__ import annotations
 import asyncio
 import collections
 import os
-import platform
 import time
 from collections.abc import AsyncIterator
 
@@ -28,6 +27,7 @@ from tests.faults.crash_operations import (
     terminate,
 )
 from tests.faults.crashlab import (
+    MARKS,
     Death,
     Seen,
     assert_clean,
@@ -39,15 +39,9 @@ from tests.faults.crashlab import (
     reference,
 )
 from tests.harness import Daemon
-from tests.trap.calls import MACHINE
 from tests.trap.trap import At, Trap
 
-pytestmark = [
-    pytest.mark.asyncio(loop_scope="module"),
-    pytest.mark.long,
-    pytest.mark.timeout(3600),
-    pytest.mark.skipif(platform.machine() != MACHINE, reason="the trap's tables are x86-64's"),
-]
+pytestmark = MARKS
 
 #: Of the calls of each operation every one is died on, or this many.
 EVERY = os.environ.get("CRASH_POINTS") == "all"

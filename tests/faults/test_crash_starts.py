@@ -6,7 +6,6 @@ The start that follows has to make of the disk what the first would have, had it
 from __future__ import annotations
 
 import contextlib
-import platform
 import subprocess
 from collections.abc import AsyncIterator, Awaitable, Callable
 from dataclasses import dataclass
@@ -18,6 +17,7 @@ import pytest_asyncio
 from tests.boothooks import hooks
 from tests.faults.crash_operations import OPERATIONS, World, make_world
 from tests.faults.crashlab import (
+    MARKS,
     SESSION,
     Behaviour,
     Death,
@@ -31,15 +31,9 @@ from tests.faults.crashlab import (
 )
 from tests.faults.test_crash_matrix import EVERY, numbers
 from tests.harness import Daemon, Reply
-from tests.trap.calls import MACHINE
 from tests.trap.trap import KILL, At, Stopped, Trap, inside
 
-pytestmark = [
-    pytest.mark.asyncio(loop_scope="module"),
-    pytest.mark.long,
-    pytest.mark.timeout(3600),
-    pytest.mark.skipif(platform.machine() != MACHINE, reason="the trap's tables are x86-64's"),
-]
+pytestmark = MARKS
 
 #: `runtime/` is removed and made again by each start, hundreds of times the same few calls.
 RUNTIME_POINTS = 40

@@ -11,7 +11,6 @@ import collections
 import contextlib
 import errno
 import os
-import platform
 import subprocess
 from collections.abc import AsyncIterator, Callable
 from dataclasses import dataclass
@@ -29,19 +28,13 @@ from tests.faults.crash_operations import (
     make_world,
     terminate,
 )
-from tests.faults.crashlab import SESSION, counted, laboratory, next_turn
+from tests.faults.crashlab import MARKS, SESSION, counted, laboratory, next_turn
 from tests.faults.test_crash_matrix import numbers
 from tests.harness import Daemon, Reply
 from tests.leftovers import settled
-from tests.trap.calls import MACHINE
 from tests.trap.trap import At, Kind, Stopped, Trap
 
-pytestmark = [
-    pytest.mark.asyncio(loop_scope="module"),
-    pytest.mark.long,
-    pytest.mark.timeout(3600),
-    pytest.mark.skipif(platform.machine() != MACHINE, reason="the trap's tables are x86-64's"),
-]
+pytestmark = MARKS
 
 #: For an operation whose disk fails.
 ANSWER_TIMEOUT = 20.0

@@ -10,21 +10,17 @@ import json
 import os
 import socket
 import struct
-import tempfile
 from collections.abc import AsyncIterator
-from pathlib import Path
 from typing import Any
 
 import pytest
 import pytest_asyncio
 
-from tests.conftest import SESSION, _remove
+from tests.conftest import SESSION, own_daemon
 from tests.fileserver import FileServer
 from tests.harness import Daemon
 from tests.leftovers import (
     GRACE_S,
-    TEST_UID,
-    assert_nothing_left,
     descriptors,
     jail_groups,
     settled,
@@ -86,18 +82,12 @@ async def server() -> AsyncIterator[FileServer]:
 
 @pytest_asyncio.fixture(scope="module", loop_scope="module")
 async def runner(server: FileServer) -> AsyncIterator[Daemon]:
-    root = Path(tempfile.mkdtemp(prefix="sandbox-runner-test-", dir="/dev/shm"))
     environ = {
-        "RUNNER_SESSION_UID": str(TEST_UID),
         "RUNNER_FILE_SERVER_URL": server.url,
         "RUNNER_SPARE_JAILS": "3",
     }
-    try:
-        async with Daemon(root / "data", environ) as daemon:
-            yield daemon
-            await assert_nothing_left(daemon.data_root)
-    finally:
-        _remove(root)
+    async with own_daemon(**environ) as daemon:
+        yield daemon
 
 
 @contextlib.asynccontextmanager

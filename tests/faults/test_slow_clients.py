@@ -8,17 +8,15 @@ import contextlib
 import os
 import socket
 import struct
-import tempfile
 import time
 from collections.abc import AsyncIterator
-from pathlib import Path
 
 import pytest
 import pytest_asyncio
 
-from tests.conftest import SESSION, _remove
+from tests.conftest import SESSION, own_daemon
 from tests.harness import Daemon
-from tests.leftovers import TEST_UID, assert_nothing_left, descriptors, settled
+from tests.leftovers import descriptors, settled
 from tests.pushing import Item, batch
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
@@ -32,19 +30,13 @@ BODY_BYTES = 100_000
 
 @pytest_asyncio.fixture(scope="module", loop_scope="module")
 async def impatient() -> AsyncIterator[Daemon]:
-    root = Path(tempfile.mkdtemp(prefix="sandbox-runner-test-", dir="/dev/shm"))
     environ = {
-        "RUNNER_SESSION_UID": str(TEST_UID),
         "RUNNER_IDLE_TIMEOUT": f"{IDLE_S * 1000:.0f}ms",
         "RUNNER_TRANSFER_TIMEOUT": f"{TOTAL_S * 1000:.0f}ms",
         "RUNNER_LOCK_WAIT": "10s",
     }
-    try:
-        async with Daemon(root / "data", environ) as daemon:
-            yield daemon
-            await assert_nothing_left(daemon.data_root)
-    finally:
-        _remove(root)
+    async with own_daemon(**environ) as daemon:
+        yield daemon
 
 
 async def connect(daemon: Daemon, *, receive_bytes: int = 0) -> socket.socket:
